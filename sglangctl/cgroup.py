@@ -1,0 +1,75 @@
+"""Which unit or container a process belongs to, on cgroup v1, hybrid and v2."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+from sglangctl import procfs
+
+CGROUP = Path("/sys/fs/cgroup")
+UNIT = re.compile(r"[^/]+\.(?:service|scope|socket|mount|slice)$")
+CONTAINER = re.compile(r"(?:^|[/:-])([0-9a-f]{64})(?:\.scope)?(?:/|$)")
+
+
+def path_of(text: str) -> str | None:
+    """The path that systemd manages, from the text of /proc/PID/cgroup.
+
+    v2 has the one line `0::/path`; v1 and hybrid have `N:name=systemd:/path` (in hybrid the `0::`
+    line says the same or is `/`).
+    """
+    unified = None
+    for line in text.splitlines():
+        parts = line.split(":", 2)
+        if len(parts) != 3:
+            continue
+        if parts[1] == "name=systemd":
+            return parts[2]
+        if parts[0] == "0" and parts[1] == "":
+            unified = parts[2]
+    return unified
+
+
+def unit_in(path: str) -> str | None:
+    """The unit of a cgroup path: its innermost service or scope (a user's manager's too)."""
+    for part in reversed(path.split("/")):
+        if UNIT.fullmatch(part) and not part.endswith(".slice"):
+            return part
+    return None
+
+
+def unit_of(pid: int) -> str | None:
+    """The systemd unit of a process, None outside of any (or when it is gone)."""
+    path = path_of(procfs.read_text(pid, "cgroup") or "")
+    return unit_in(path) if path else None
+
+
+def container_in(text: str) -> str | None:
+    """The 64-digit id of the container of a process, from /proc/PID/cgroup."""
+    for line in text.splitlines():
+        match = CONTAINER.search(line.split(":", 2)[-1])
+        if match:
+            return match.group(1)
+    return None
+
+
+def folder_of_unit(control_group: str, root: Path = CGROUP) -> Path | None:
+    """The folder with cgroup.procs for systemd's `ControlGroup` property, None if absent."""
+    if not control_group:
+        return None
+    for base in (root, root / "systemd", root / "unified"):
+        folder = base / control_group.lstrip("/")
+        if (folder / "cgroup.procs").exists():
+            return folder
+    return None
+
+
+def pids_in(folder: Path) -> list[int]:
+    """All processes of a cgroup and of the cgroups below it; empty when it is gone."""
+    found: list[int] = []
+    try:
+        for file in [folder / "cgroup.procs", *folder.rglob("*/cgroup.procs")]:
+            found += [int(line) for line in file.read_text().split()]
+    except OSError:
+        return found
+    return found

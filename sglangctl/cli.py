@@ -1,0 +1,86 @@
+"""The command line: a table of commands, each imported only when it is asked for.
+
+Start-up time counts (`probe` runs on every deploy), so this module imports no command and
+nothing heavy; a command is a module with `add_arguments(parser)` and `run(args) -> int`.
+"""
+
+from __future__ import annotations
+
+import argparse
+import importlib
+import sys
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True)
+class Command:
+    """One subcommand: its module is imported when it is chosen."""
+
+    name: str
+    module: str
+    summary: str
+    operator: bool = True
+    """True: shown by `sglangctl --help`; False: plumbing, shown by `sglangctl help all`."""
+
+
+COMMANDS = (
+    Command("status", "sglangctl.status", "what each engine is doing: phase, outcome, cause"),
+    Command("logs", "sglangctl.logs", "the engine's own log (-f follows it)"),
+    Command("journal", "sglangctl.journal_command", "what the watch saw (-f follows it)"),
+    Command("holders", "sglangctl.holders", "who has the GPUs, and of which class each one is"),
+    Command("free", "sglangctl.free", "get an engine's GPUs back, by the policy that you name"),
+    Command("verify", "sglangctl.verify", "prove that an engine serves: 0 ready, 1 not, 2 unknown"),
+    Command("bundle", "sglangctl.bundle", "one tar.gz of evidence, safe for a public issue"),
+    Command("kernel", "sglangctl.kernel.command", "inspect, check and build sgl-kernel"),
+    Command("replay", "sglangctl.replay", "judge a recorded journal again"),
+    Command("probe", "sglangctl.probe", "one JSON document about this host", operator=False),
+    Command("watch", "sglangctl.watch", "write an engine's journal", operator=False),
+    Command("wait", "sglangctl.wait", "return when an engine serves or has failed", operator=False),
+    Command("switch", "sglangctl.switch", "put a staged release live", operator=False),
+    Command("remove", "sglangctl.remove", "take an engine's files away", operator=False),
+)
+
+
+def usage(everything: bool = False) -> str:
+    """The list of commands as text; `everything` adds the plumbing."""
+    shown = [command for command in COMMANDS if everything or command.operator]
+    width = max(len(command.name) for command in shown)
+    lines = ["usage: sglangctl COMMAND [options]   (sglangctl COMMAND --help for one command)", ""]
+    lines += [f"  {command.name:<{width}}  {command.summary}" for command in shown]
+    if not everything:
+        lines += ["", "sglangctl help all: the plumbing too"]
+    return "\n".join(lines)
+
+
+def main(argv: Sequence[str]) -> int:
+    """Run one command; returns its exit status (2: wrong usage, as argparse has it)."""
+    if not argv or argv[0] in ("-h", "--help", "help"):
+        print(usage(everything=list(argv[1:2]) == ["all"]))
+        return 0 if argv else 2
+    if argv[0] == "--version":
+        from sglangctl import __version__
+
+        print(__version__)
+        return 0
+    command = next((command for command in COMMANDS if command.name == argv[0]), None)
+    if command is None:
+        print(f"sglangctl: there is no command {argv[0]!r}; see: sglangctl --help", file=sys.stderr)
+        return 2
+    module = importlib.import_module(command.module)
+    parser = argparse.ArgumentParser(
+        prog=f"sglangctl {command.name}",
+        description=module.__doc__,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+        allow_abbrev=False,
+    )
+    module.add_arguments(parser)
+    args = parser.parse_args(argv[1:])
+    try:
+        return int(module.run(args))
+    except BrokenPipeError:
+        # The reader (head, a closed pager) has seen enough: not an error of ours.
+        sys.stderr.close()
+        return 0
+    except KeyboardInterrupt:
+        return 130

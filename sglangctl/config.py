@@ -1,0 +1,180 @@
+"""What the host program knows of the inventory: host.json and engines/NAME.json.
+
+Written by the controller, read here; no secret is in them. Every limit is a value, so that
+a test can run with small ones. Units are in the names: _s seconds, _mib MiB.
+"""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass, field, fields
+from pathlib import Path
+from typing import Any, TypeVar, cast
+
+from sglangctl.paths import Paths
+
+VERSION = 1
+T = TypeVar("T")
+
+
+class ConfigError(Exception):
+    """A file of /etc/sglangctl that cannot be used; the text is one sentence for the operator."""
+
+
+@dataclass(frozen=True)
+class Limits:
+    """Every time limit and threshold of the host program."""
+
+    start_s: float = 3600.0
+    """The whole start's budget: outcome `deadline` when it is spent."""
+    failed_cause_s: float = 2.0
+    """How long a failure waits for the log's own cause before it is `rank-died`."""
+    stalled_flat_s: float = 300.0
+    """Nothing moved, processor time included: `stalled`."""
+    stalled_busy_s: float = 900.0
+    """Nothing moved but processor time: `stalled`."""
+    rank_stopped_s: float = 30.0
+    """A rank in state T is named at the latest this long after it was stopped."""
+    unresponsive_idle_s: float = 30.0
+    unresponsive_busy_s: float = 120.0
+    probe_starting_s: float = 0.5
+    """Between the end of one HTTP probe and the next, until it serves."""
+    probe_serving_s: float = 10.0
+    http_timeout_s: float = 25.0
+    """Above SGLang's own 20 s, or its answer 503 is never seen."""
+    generate_timeout_s: float = 600.0
+    sample_s: float = 1.0
+    """Between two looks at processes, GPUs and sockets."""
+    stop_units_s: float = 130.0
+    """systemctl stop of a unit: above its own TimeoutStopSec (120)."""
+    term_s: float = 10.0
+    """From SIGTERM to SIGKILL, for single processes."""
+    kill_s: float = 10.0
+    """From SIGKILL to giving up on a process."""
+    devices_s: float = 60.0
+    """For the devices and their memory to come free after the last holder is gone."""
+    respawn_s: float = 5.0
+    """Watched after freeing: what comes back by itself within it is named."""
+    memory_free_mib: float = 1024.0
+    """Memory in use on a GPU below which it counts as free."""
+
+
+@dataclass(frozen=True)
+class Readiness:
+    """What `ready` asks beyond serving."""
+
+    degraded: str = "commit"
+    """`commit`: degraded is printed and kept; `fail`: it fails the deploy."""
+    min_accept_length: float = 1.2
+    expect: str | None = None
+    """Text that the answer must contain."""
+    prompt: str = "Name the capital of France and say one sentence about it."
+    max_tokens: int = 64
+    restart_unresponsive: bool = False
+
+
+@dataclass(frozen=True)
+class Drafter:
+    """Speculative decoding: the draft model and its shape."""
+
+    algorithm: str = "EAGLE3"
+    path: str | None = None
+    steps: int | None = None
+    topk: int | None = None
+    draft_tokens: int | None = None
+
+
+@dataclass(frozen=True)
+class EngineConfig:
+    """engines/NAME.json."""
+
+    name: str
+    unit: str
+    user: str
+    port: int
+    listen: str
+    model: str
+    served_name: str
+    version: str | None = None
+    tensor_parallel: int = 1
+    gpus: str | tuple[int, ...] = "all"
+    replaces: tuple[str, ...] = ()
+    fallbacks: tuple[str, ...] = ()
+    drafter: Drafter | None = None
+    readiness: Readiness = field(default_factory=Readiness)
+    limits: Limits = field(default_factory=Limits)
+    v: int = VERSION
+
+
+@dataclass(frozen=True)
+class HostConfig:
+    """host.json: the engines of this host, and what must never be ended."""
+
+    engines: tuple[str, ...] = ()
+    protected: tuple[str, ...] = ()
+    """More titles (comm or base name of argv[0]) of the class `protected`."""
+    containers: tuple[str, ...] = ()
+    """Names of containers that `free` may stop through their engine."""
+    v: int = VERSION
+
+
+def load_engine(name: str, paths: Paths | None = None) -> EngineConfig:
+    """Read engines/NAME.json; ConfigError names the file and what is wrong with it."""
+    try:
+        path = (paths or Paths()).engine_json(name)
+    except ValueError as error:
+        raise ConfigError(str(error)) from None
+    document = read_document(path)
+    if isinstance(document.get("drafter"), dict):
+        document["drafter"] = _build(Drafter, document["drafter"], path)
+    for key, kind in (("readiness", Readiness), ("limits", Limits)):
+        if key in document:
+            document[key] = _build(kind, document[key], path)
+    return _build(EngineConfig, document, path)
+
+
+def load_engines(paths: Paths | None = None) -> list[EngineConfig]:
+    """All engines of this host, by name."""
+    paths = paths or Paths()
+    if not paths.engines.is_dir():
+        return []
+    return [load_engine(path.stem, paths) for path in sorted(paths.engines.glob("*.json"))]
+
+
+def load_host(paths: Paths | None = None) -> HostConfig:
+    """Read host.json; an absent file is an empty configuration."""
+    path = (paths or Paths()).host_json
+    if not path.exists():
+        return HostConfig()
+    return _build(HostConfig, read_document(path), path)
+
+
+def read_document(path: Path) -> dict[str, Any]:
+    """One of our JSON documents, its version checked; ConfigError if it cannot be used."""
+    try:
+        document = json.loads(path.read_text(encoding="utf-8"))
+    except FileNotFoundError:
+        raise ConfigError(f"{path} is not there: deploy first, or see: sglangctl status") from None
+    except PermissionError:
+        raise ConfigError(f"{path} cannot be read by this user: run it with sudo") from None
+    except (OSError, ValueError) as error:
+        raise ConfigError(f"{path} cannot be read: {error}; deploy again") from None
+    if not isinstance(document, dict) or document.get("v") != VERSION:
+        raise ConfigError(f"{path} is not of version {VERSION}: deploy again with this checkout")
+    return cast("dict[str, Any]", document)
+
+
+def _build(kind: type[T], document: Any, path: Path) -> T:
+    if not isinstance(document, dict):
+        raise ConfigError(f"{path}: {kind.__name__} must be a mapping; deploy again")
+    known = {item.name for item in fields(cast("Any", kind))}
+    unknown = sorted(set(document) - known)
+    if unknown:
+        raise ConfigError(f"{path}: unknown keys {', '.join(unknown)}; deploy again")
+    values = {
+        key: tuple(value) if isinstance(value, list) else value for key, value in document.items()
+    }
+    try:
+        return kind(**values)
+    except TypeError as error:
+        raise ConfigError(f"{path}: {error}; deploy again") from None

@@ -1,0 +1,85 @@
+"""Where things lie on the host. `root` moves the whole tree, for tests."""
+
+from __future__ import annotations
+
+import os
+import re
+from dataclasses import dataclass, field
+from pathlib import Path
+
+NAME = re.compile(r"[a-z0-9-]{1,40}")
+
+
+def default_root() -> Path:
+    """`/`, or the folder named by SGLANGCTL_ROOT (tests)."""
+    return Path(os.environ.get("SGLANGCTL_ROOT", "/"))
+
+
+@dataclass(frozen=True)
+class Paths:
+    """The names on the host that design and README promise."""
+
+    root: Path = field(default_factory=default_root)
+
+    @property
+    def host_json(self) -> Path:
+        return self.root / "etc/sglangctl/host.json"
+
+    @property
+    def engines(self) -> Path:
+        return self.root / "etc/sglangctl/engines"
+
+    def engine_json(self, name: str) -> Path:
+        return self.engines / f"{checked_name(name)}.json"
+
+    @property
+    def state(self) -> Path:
+        return self.root / "var/lib/sglangctl"
+
+    def engine_state(self, name: str) -> Path:
+        return self.state / checked_name(name)
+
+    def releases(self, name: str) -> Path:
+        return self.engine_state(name) / "releases"
+
+    def current(self, name: str) -> Path:
+        return self.engine_state(name) / "current"
+
+    def state_json(self, name: str) -> Path:
+        return self.engine_state(name) / "state.json"
+
+    def starts(self, name: str) -> Path:
+        return self.engine_state(name) / "starts"
+
+    def latest_journal(self, name: str) -> Path:
+        return self.starts(name) / "latest" / "journal.jsonl"
+
+    def engine_log(self, name: str) -> Path:
+        return self.root / "var/log/sglang" / checked_name(name) / "engine.log"
+
+    @property
+    def units(self) -> Path:
+        return self.root / "etc/systemd/system"
+
+    @property
+    def venvs(self) -> Path:
+        return self.root / "opt/sglang/venvs"
+
+    @property
+    def kernel_cache(self) -> Path:
+        return self.root / "var/cache/sglangctl/kernel"
+
+    @property
+    def programs(self) -> Path:
+        return self.root / "usr/local/lib/sglangctl"
+
+    @property
+    def program_link(self) -> Path:
+        return self.root / "usr/local/bin/sglangctl"
+
+
+def checked_name(name: str) -> str:
+    """`name` if it can be an engine's name; ValueError for anything else (it becomes a path)."""
+    if not NAME.fullmatch(name):
+        raise ValueError(f"{name!r} is not an engine's name (a-z, 0-9 and -, at most 40)")
+    return name

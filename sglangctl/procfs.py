@@ -1,0 +1,127 @@
+"""/proc, read as data: a process that goes away while we look is simply absent."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+PROC = "/proc"
+TICKS = os.sysconf("SC_CLK_TCK")
+PAGE = os.sysconf("SC_PAGE_SIZE")
+
+
+@dataclass(frozen=True)
+class Stat:
+    """Of /proc/PID/stat. `start` (clock ticks since boot) with `pid` names one process."""
+
+    pid: int
+    comm: str
+    state: str
+    ppid: int
+    pgid: int
+    session: int
+    cpu_s: float
+    start: int
+    rss_mib: float
+
+
+def pids() -> Iterator[int]:
+    """All process ids."""
+    for entry in os.listdir(PROC):
+        if entry.isdigit():
+            yield int(entry)
+
+
+def stat(pid: int) -> Stat | None:
+    """None when the process is gone. comm may hold spaces and brackets: split at the last one."""
+    data = read_bytes(pid, "stat")
+    if data is None:
+        return None
+    head, _, tail = data.rpartition(b")")
+    values = tail.split()
+    if len(values) < 22:
+        return None
+    return Stat(
+        pid=pid,
+        comm=head.partition(b"(")[2].decode("utf-8", "backslashreplace"),
+        state=values[0].decode(),
+        ppid=int(values[1]),
+        pgid=int(values[2]),
+        session=int(values[3]),
+        cpu_s=(int(values[11]) + int(values[12])) / TICKS,
+        start=int(values[19]),
+        rss_mib=int(values[21]) * PAGE / 2**20,
+    )
+
+
+def cmdline(pid: int) -> list[str]:
+    """argv; empty for a zombie, a kernel thread or a process that is gone.
+
+    A process that retitled itself (setproctitle) has its title here as one element.
+    """
+    data = read_bytes(pid, "cmdline") or b""
+    words = data.decode("utf-8", "backslashreplace").split("\0")
+    while words and not words[-1]:
+        words.pop()
+    return words
+
+
+def read_text(pid: int, name: str) -> str | None:
+    """/proc/PID/NAME as text, None when it cannot be read."""
+    data = read_bytes(pid, name)
+    return None if data is None else data.decode("utf-8", "backslashreplace")
+
+
+def read_bytes(pid: int, name: str) -> bytes | None:
+    """/proc/PID/NAME, None when it cannot be read (gone, or not ours to read)."""
+    try:
+        with open(f"{PROC}/{pid}/{name}", "rb") as file:
+            return file.read()
+    except OSError:
+        return None
+
+
+def uid(pid: int) -> int | None:
+    """The real user id of a process."""
+    try:
+        return os.stat(f"{PROC}/{pid}").st_uid
+    except OSError:
+        return None
+
+
+def links(pid: int) -> Iterator[str]:
+    """The targets of /proc/PID/fd/*: paths, `socket:[inode]`, ..."""
+    folder = f"{PROC}/{pid}/fd"
+    try:
+        entries = os.listdir(folder)
+    except OSError:
+        return
+    for entry in entries:
+        try:
+            yield os.readlink(f"{folder}/{entry}")
+        except OSError:
+            continue
+
+
+def read_io_bytes(pid: int) -> int | None:
+    """Bytes that the process fetched through read(2) and from storage: the larger of the two."""
+    text = read_text(pid, "io")
+    if text is None:
+        return None
+    values = dict(line.split(": ", 1) for line in text.splitlines() if ": " in line)
+    try:
+        return max(int(values["rchar"]), int(values["read_bytes"]))
+    except (KeyError, ValueError):
+        return None
+
+
+def boot_token() -> str:
+    """One boot: boot_id plus the start of PID 1 (a container's reboot keeps boot_id)."""
+    first = stat(1)
+    try:
+        with open(f"{PROC}/sys/kernel/random/boot_id", encoding="ascii") as file:
+            boot = file.read().strip()
+    except OSError:
+        boot = "unknown"
+    return f"{boot}+{first.start if first else 0}"

@@ -1,0 +1,30 @@
+import pytest
+
+from sglangctl import cgroup
+
+V1 = "12:memory:/system.slice/a.service\n1:name=systemd:/system.slice/vllm-kimi.service\n0::/\n"
+V2 = "0::/system.slice/system-sglang.slice/sglang-kimi.service/sub\n"
+USER = "0::/user.slice/user-1000.slice/user@1000.service/app.slice/ollama.service\n"
+DOCKER = "1:name=systemd:/docker/" + "a1" * 32 + "\n"
+
+
+@pytest.mark.parametrize(
+    ("text", "unit"),
+    [
+        (V1, "vllm-kimi.service"),
+        (V2, "sglang-kimi.service"),
+        (USER, "ollama.service"),
+        ("0::/init.scope\n", "init.scope"),
+        ("0::/user.slice/user-0.slice/session-3.scope\n", "session-3.scope"),
+    ],
+)
+def test_unit_is_the_innermost_service_or_scope(text: str, unit: str) -> None:
+    path = cgroup.path_of(text)
+    assert path is not None
+    assert cgroup.unit_in(path) == unit
+
+
+def test_container_id_of_docker() -> None:
+    assert cgroup.container_in(DOCKER) == "a1" * 32
+    assert cgroup.container_in(f"0::/system.slice/docker-{'b2' * 32}.scope\n") == "b2" * 32
+    assert cgroup.container_in(V2) is None
