@@ -1,0 +1,238 @@
+"""What the watch saw of an engine's start, one JSON object a line (-f follows it, also into
+the next start). With --follow-from it answers one long poll of the controller: lines from that
+byte on as soon as there are any, at the latest after --wait seconds, then the last line
+
+    @ START OFFSET OUTCOME
+
+START and OFFSET are what the next poll must name, so that nothing is lost or seen twice; OUTCOME
+is the last verdict's now, `-` where there is none. Before a first start it is `@ - 0 -`.
+Exit status: 0, 2 when the journal cannot be read.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import sys
+import time
+from dataclasses import asdict, dataclass
+from pathlib import Path
+
+from sglangctl import starts, systemd
+from sglangctl.config import ConfigError, load_engine
+from sglangctl.paths import Paths
+from sglangctl.terminal import harmless
+
+MAX_BYTES = 1 << 20
+"""Of one reply; a journal of 64 MiB comes in pieces. A longer line comes whole."""
+LOOK_S = 0.1
+GATHER_S = 0.2
+"""After the first new line: events come in bursts, and a reply costs a round trip."""
+
+
+@dataclass(frozen=True)
+class Reply:
+    """One poll's answer: the lines of `start` up to byte `offset`, and the last outcome."""
+
+    start: str | None
+    offset: int
+    lines: list[bytes]
+    outcome: str
+
+    @property
+    def position(self) -> str:
+        """The last line of a long poll."""
+        return f"@ {self.start or '-'} {self.offset} {self.outcome}"
+
+
+@dataclass(frozen=True)
+class UnitState:
+    """What systemd says of the engine's unit and of its watch, at the time of the reply."""
+
+    active: str
+    sub: str
+    result: str
+    invocation_id: str
+    restarts: int
+    watch: str
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("name", metavar="NAME", help="the engine")
+    parser.add_argument("-f", "--follow", action="store_true", help="go on with what is written")
+    parser.add_argument("-n", "--lines", type=int, metavar="N", help="only the last N lines")
+    parser.add_argument("--start", metavar="START", help="another start than the last one")
+    parser.add_argument("--list", action="store_true", help="the starts, each with its outcome")
+    poll = parser.add_argument_group("one long poll")
+    poll.add_argument("--follow-from", type=int, metavar="OFFSET", help="byte to go on from")
+    poll.add_argument("--wait", type=float, default=0.0, metavar="SECONDS")
+    poll.add_argument(
+        "--unit",
+        action="store_true",
+        help="before the last line, `= {...}`: the unit's and the watch's state in systemd",
+    )
+
+
+def run(args: argparse.Namespace) -> int:
+    paths = Paths()
+    try:
+        paths.engine_state(args.name)
+        start = starts.checked_folder(args.start) if args.start else None
+        if args.list:
+            return print_list(args.name, paths)
+        if args.follow_from is not None:
+            return print_poll(args, start, paths)
+        return print_journal(args, start, paths)
+    except PermissionError as error:
+        return refuse(f"{error.filename} cannot be read by this user: run it with sudo")
+    except (ValueError, ConfigError, OSError) as error:
+        return refuse(str(error))
+
+
+def refuse(sentence: str) -> int:
+    print(f"sglangctl journal: {harmless(sentence)}", file=sys.stderr)
+    return 2
+
+
+def print_list(name: str, paths: Paths) -> int:
+    for start in starts.names(paths.starts(name)):
+        verdict = starts.last_verdict(paths.starts(name) / start / starts.JOURNAL)
+        cause = (verdict or {}).get("cause")
+        print(start, starts.outcome_of(verdict), harmless(str(cause)) if cause else "")
+    return 0
+
+
+def print_poll(args: argparse.Namespace, start: str | None, paths: Paths) -> int:
+    if args.follow_from < 0 or (args.follow_from and start is None):
+        return refuse("--follow-from must be 0, or an OFFSET with the --start that it belongs to")
+    reply = poll(args.name, start, args.follow_from, args.wait, paths)
+    emit(reply.lines)
+    if args.unit:
+        state = unit_state(args.name, paths)
+        print("= " + json.dumps(asdict(state) if state else None))
+    print(reply.position, flush=True)
+    return 0
+
+
+def print_journal(args: argparse.Namespace, start: str | None, paths: Paths) -> int:
+    start = start or starts.latest(args.name, paths)
+    if start is None and not args.follow:
+        return refuse(
+            f"{args.name} has no journal: it was never started under its watch, "
+            f"see: systemctl status sglang-watch@{args.name}.service"
+        )
+    offset = 0
+    if start is not None and args.lines is not None:
+        offset = offset_of_last(paths.starts(args.name) / start / starts.JOURNAL, args.lines)
+    while True:
+        reply = poll(
+            args.name, start, offset, 1.0 if args.follow else 0.0, paths, go_on=args.follow
+        )
+        if args.follow and reply.start != start:
+            print(f"-- start {reply.start} --", file=sys.stderr, flush=True)
+        emit(reply.lines)
+        start, offset = reply.start, reply.offset
+        if not args.follow and not reply.lines:
+            return 0
+
+
+def emit(lines: list[bytes]) -> None:
+    for line in lines:
+        sys.stdout.write(harmless(line.decode("utf-8", "backslashreplace")) + "\n")
+    sys.stdout.flush()
+
+
+def poll(
+    name: str,
+    start: str | None,
+    offset: int,
+    wait_s: float,
+    paths: Paths,
+    go_on: bool = True,
+) -> Reply:
+    """Complete lines of `start` (None: the latest) from byte `offset` on, waiting up to `wait_s`.
+
+    `go_on`: at the end of a start that has a successor, go on at the successor's first byte.
+    OSError when the journal cannot be read; ValueError for an offset behind its end.
+    """
+    end = time.monotonic() + wait_s
+    while True:
+        start = start or starts.latest(name, paths)
+        lines: list[bytes] = []
+        if start is not None:
+            # Asked for before reading: what is written to `start` until then is read below.
+            successor = starts.after(name, start, paths) if go_on else None
+            try:
+                lines = read_lines(name, start, offset, paths)
+            except FileNotFoundError:
+                # Only so many starts are kept: this one is gone, its successors are not.
+                if successor is None:
+                    raise
+            if lines:
+                pause = min(GATHER_S, end - time.monotonic())
+                if pause > 0 and sum(map(len, lines)) < MAX_BYTES:
+                    time.sleep(pause)
+                    lines = read_lines(name, start, offset, paths)
+            elif successor is not None:
+                start, offset = successor, 0
+                continue
+        if lines or time.monotonic() >= end:
+            return Reply(
+                start,
+                offset + sum(len(line) + 1 for line in lines),
+                lines,
+                outcome_now(name, start, paths),
+            )
+        time.sleep(min(LOOK_S, max(0.0, end - time.monotonic())))
+
+
+def read_lines(name: str, start: str, offset: int, paths: Paths) -> list[bytes]:
+    """The complete lines from `offset` on, without newlines: about MAX_BYTES, at least one."""
+    with open(paths.starts(name) / start / starts.JOURNAL, "rb") as file:
+        size = file.seek(0, 2)
+        if offset > size:
+            raise ValueError(
+                f"the journal of {start} has {size} bytes and cannot be followed from {offset}: "
+                "follow it again from 0"
+            )
+        file.seek(offset)
+        data = file.read(MAX_BYTES)
+        while data and b"\n" not in data:
+            more = file.read(MAX_BYTES)
+            if not more:
+                return []
+            data += more
+    return data[: data.rfind(b"\n")].split(b"\n") if data else []
+
+
+def outcome_now(name: str, start: str | None, paths: Paths) -> str:
+    if start is None:
+        return "-"
+    return starts.outcome_of(starts.last_verdict(paths.starts(name) / start / starts.JOURNAL))
+
+
+def offset_of_last(file: Path, count: int) -> int:
+    """The byte at which the last `count` complete lines of a journal begin."""
+    dropped = 0
+    for number, line in enumerate(starts.lines_backwards(file)):
+        if number >= count:
+            dropped += len(line) + 1
+    return dropped
+
+
+def unit_state(name: str, paths: Paths) -> UnitState | None:
+    """None without systemd, where an engine has no unit."""
+    unit = load_engine(name, paths).unit
+    values = systemd.show(unit, "ActiveState", "SubState", "Result", "InvocationID", "NRestarts")
+    watch = systemd.show(f"sglang-watch@{name}.service", "ActiveState")
+    if values is None or watch is None:
+        return None
+    restarts = values.get("NRestarts", "")
+    return UnitState(
+        active=values.get("ActiveState", ""),
+        sub=values.get("SubState", ""),
+        result=values.get("Result", ""),
+        invocation_id=values.get("InvocationID", ""),
+        restarts=int(restarts) if restarts.isdigit() else 0,
+        watch=watch.get("ActiveState", ""),
+    )

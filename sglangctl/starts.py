@@ -1,0 +1,115 @@
+"""The start folders of an engine: `starts/<UTC time>-<invocation id>/journal.jsonl`.
+
+Their names sort by time. Only the watch writes them; everything here reads.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+from sglangctl import journal
+from sglangctl.paths import Paths
+
+FOLDER = re.compile(r"[0-9A-Za-z][0-9A-Za-z:._+-]{0,127}")
+"""What a start's name may look like when it comes from outside: it becomes a path."""
+JOURNAL = "journal.jsonl"
+BLOCK = 1 << 16
+
+
+def checked_folder(name: str) -> str:
+    """`name` if it can be a start's folder; ValueError for anything else."""
+    if not FOLDER.fullmatch(name) or name == "latest":
+        raise ValueError(f"{name!r} is not the name of a start")
+    return name
+
+
+def names(folder: Path) -> list[str]:
+    """All starts in `folder` (Paths.starts), oldest first; empty when there is none.
+
+    PermissionError passes through: "no start" would be a lie.
+    """
+    try:
+        entries = os.listdir(folder)
+    except FileNotFoundError:
+        return []
+    return sorted(
+        entry
+        for entry in entries
+        if FOLDER.fullmatch(entry) and entry != "latest" and (folder / entry / JOURNAL).is_file()
+    )
+
+
+def latest(name: str, paths: Paths) -> str | None:
+    """The newest start of an engine, None before its first."""
+    found = names(paths.starts(name))
+    return found[-1] if found else None
+
+
+def after(name: str, start: str, paths: Paths) -> str | None:
+    """The start that came next after `start`, None when that was the last one."""
+    return next((other for other in names(paths.starts(name)) if other > start), None)
+
+
+def of_invocation(name: str, invocation_id: str, paths: Paths) -> str | None:
+    """The start with this systemd invocation id (its folder's name ends with it)."""
+    if not invocation_id:
+        return None
+    found = [start for start in names(paths.starts(name)) if start.endswith("-" + invocation_id)]
+    return found[-1] if found else None
+
+
+def last_verdict(file: Path) -> journal.Event | None:
+    """The last `verdict` event of a journal, found from its end (a journal may have 64 MiB)."""
+    for line in lines_backwards(file):
+        if b'"verdict"' in line:
+            event = journal.parse(line)
+            if event is not None and event["kind"] == "verdict":
+                return event
+    return None
+
+
+def last_event(file: Path, kind: str | None = None, limit: int = 2000) -> journal.Event | None:
+    """The last event of a kind (None: of any) among the last `limit` lines."""
+    for number, line in enumerate(lines_backwards(file)):
+        if number >= limit:
+            return None
+        event = journal.parse(line)
+        if event is not None and kind in (None, event["kind"]):
+            return event
+    return None
+
+
+def outcome_of(event: dict[str, Any] | None) -> str:
+    """A verdict's outcome as one word, `-` where there is none."""
+    outcome = event.get("outcome") if event else None
+    return outcome if isinstance(outcome, str) and re.fullmatch("[a-z-]{1,40}", outcome) else "-"
+
+
+def lines_backwards(file: Path) -> Iterator[bytes]:
+    """The complete lines of a file, last one first, without their newline.
+
+    A line that is still being written (no newline yet) is left out.
+    """
+    with open(file, "rb") as source:
+        position = source.seek(0, os.SEEK_END)
+        rest = b""
+        ended = False
+        while position > 0:
+            size = min(BLOCK, position)
+            position -= size
+            source.seek(position)
+            rest = source.read(size) + rest
+            if not ended:
+                end = rest.rfind(b"\n")
+                if end < 0:
+                    continue
+                rest, ended = rest[:end], True
+            pieces = rest.split(b"\n")
+            rest = pieces[0]
+            yield from reversed(pieces[1:])
+        if ended:
+            yield rest

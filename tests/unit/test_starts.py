@@ -1,0 +1,80 @@
+"""Start folders and the reading of journals from their end."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+from sglangctl import starts
+from sglangctl.paths import Paths
+
+
+def journal_of(root: Path, start: str, *events: dict[str, object], tail: bytes = b"") -> Path:
+    folder = Paths(root).starts("kimi") / start
+    folder.mkdir(parents=True)
+    file = folder / "journal.jsonl"
+    file.write_bytes(b"".join(json.dumps(event).encode() + b"\n" for event in events) + tail)
+    return file
+
+
+def test_order_and_successors(tmp_path: Path) -> None:
+    paths = Paths(tmp_path)
+    for start in ("20261129T101500Z-bb", "20261129T101000Z-aa", "20261130T000000Z-cc"):
+        journal_of(tmp_path, start)
+    (paths.starts("kimi") / "latest").symlink_to("20261129T101000Z-aa")
+    (paths.starts("kimi") / "no-journal-yet").mkdir()
+    assert starts.latest("kimi", paths) == "20261130T000000Z-cc"
+    assert starts.after("kimi", "20261129T101000Z-aa", paths) == "20261129T101500Z-bb"
+    assert starts.after("kimi", "20261130T000000Z-cc", paths) is None
+    assert starts.of_invocation("kimi", "bb", paths) == "20261129T101500Z-bb"
+    assert starts.of_invocation("kimi", "b", paths) is None
+    assert starts.of_invocation("kimi", "", paths) is None
+    assert starts.latest("other", paths) is None
+
+
+@pytest.mark.parametrize("name", ["..", "../x", "a/b", "", "latest", "a\nb", "-x", "x" * 200])
+def test_a_start_is_not_a_path(name: str) -> None:
+    with pytest.raises(ValueError, match="not the name of a start"):
+        starts.checked_folder(name)
+
+
+@pytest.mark.parametrize("block", [1, 2, 3, 7, 64, 1 << 16])
+@pytest.mark.parametrize(
+    "data", [b"", b"\n", b"a", b"a\n", b"a\nb", b"a\nb\n", b"\n\na\n\n", b"long line\n" * 9 + b"x"]
+)
+def test_lines_backwards(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, data: bytes, block: int
+) -> None:
+    monkeypatch.setattr(starts, "BLOCK", block)
+    file = tmp_path / "file"
+    file.write_bytes(data)
+    complete = data[: data.rfind(b"\n") + 1]
+    expected = [line.rstrip(b"\n") for line in complete.splitlines(keepends=True)]
+    assert list(starts.lines_backwards(file)) == expected[::-1]
+
+
+def test_last_verdict_and_event(tmp_path: Path) -> None:
+    file = journal_of(
+        tmp_path,
+        "s",
+        {"t": 0, "kind": "launch"},
+        {"t": 1, "kind": "verdict", "outcome": "pending"},
+        {"t": 2, "kind": "verdict", "outcome": "ready"},
+        {"t": 3, "kind": "log", "data": 'says "verdict" itself'},
+        tail=b'{"t": 4, "kind": "verdict", "outcome": "fai',
+    )
+    verdict = starts.last_verdict(file)
+    assert verdict is not None and verdict["t"] == 2
+    assert starts.outcome_of(verdict) == "ready"
+    last = starts.last_event(file)
+    assert last is not None and last["t"] == 3
+    launch = starts.last_event(file, "launch")
+    assert launch is not None and launch["t"] == 0
+    assert starts.last_event(file, "launch", limit=2) is None
+
+
+@pytest.mark.parametrize("outcome", [None, 7, "two words", "x\ny", "", "A"])
+def test_an_outcome_is_one_word(outcome: object) -> None:
+    assert starts.outcome_of({"outcome": outcome}) == "-"
