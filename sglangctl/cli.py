@@ -30,6 +30,7 @@ COMMANDS = (
     Command("journal", "sglangctl.journal_command", "what the watch saw (-f follows it)"),
     Command("holders", "sglangctl.holders", "who has the GPUs, and of which class each one is"),
     Command("free", "sglangctl.free", "get an engine's GPUs back, by the policy that you name"),
+    Command("stop", "sglangctl.stop", "stop an engine, and keep it down"),
     Command("verify", "sglangctl.verify", "prove that an engine serves: 0 ready, 1 not, 2 unknown"),
     Command("bundle", "sglangctl.bundle", "one tar.gz of evidence, safe for a public issue"),
     Command("kernel", "sglangctl.kernel.command", "inspect, check and build sgl-kernel"),
@@ -38,7 +39,8 @@ COMMANDS = (
     Command("watch", "sglangctl.watch", "write an engine's journal", operator=False),
     Command("wait", "sglangctl.wait", "return when an engine serves or has failed", operator=False),
     Command("switch", "sglangctl.switch", "put a staged release live", operator=False),
-    Command("remove", "sglangctl.remove", "take an engine's files away", operator=False),
+    Command("stage", "sglangctl.stage", "write a release beside the others", operator=False),
+    Command("remove", "sglangctl.remove", "take an engine away", operator=False),
 )
 
 

@@ -1,0 +1,115 @@
+"""Facts about files, and writing them so that a reader sees the old one or the new one.
+
+`describe` answers what the controller compares: kind, sha256, mode, owner, and for a file that
+differs from what is wanted its text, with the values of secret names taken out.
+"""
+
+from __future__ import annotations
+
+import grp
+import hashlib
+import os
+import pwd
+import re
+import stat
+from pathlib import Path
+from typing import Any
+
+from sglangctl.masking import MASK, is_secret_name
+
+LARGEST_TEXT = 256 * 1024
+"""Bytes of a file that are compared by content; our own files are a few kB."""
+ASSIGNMENT = re.compile(r"^(?P<name>[A-Za-z0-9_.-]+)(?P<sign>=|: )(?P<value>.*)$", re.MULTILINE)
+
+
+def describe(path: str, wanted: str | None = None) -> dict[str, Any]:
+    """{kind: file|directory|link|other|absent|unknown, ...} of one path, links not followed.
+
+    A file has `sha256`, and `text` when its sha256 is not `wanted` (masked; None when it is not
+    text). All have mode (octal string), owner and group; a link has `target`. `unknown` comes with
+    `reason` (no permission).
+    """
+    try:
+        status = os.lstat(path)
+    except (FileNotFoundError, NotADirectoryError):
+        return {"kind": "absent"}
+    except OSError as error:
+        return {"kind": "unknown", "reason": str(error)}
+    facts: dict[str, Any] = {
+        "mode": f"{stat.S_IMODE(status.st_mode):04o}",
+        "owner": _name(pwd.getpwuid, status.st_uid),
+        "group": _name(grp.getgrgid, status.st_gid),
+    }
+    if stat.S_ISLNK(status.st_mode):
+        return {"kind": "link", "target": os.readlink(path), **facts}
+    if stat.S_ISDIR(status.st_mode):
+        return {"kind": "directory", **facts}
+    if not stat.S_ISREG(status.st_mode) or status.st_size > LARGEST_TEXT:
+        return {"kind": "other", **facts}
+    try:
+        with open(path, "rb") as file:
+            data = file.read()
+    except OSError as error:
+        return {"kind": "unknown", "reason": str(error), **facts}
+    facts["sha256"] = hashlib.sha256(data).hexdigest()
+    if wanted is not None and facts["sha256"] != wanted:
+        facts["text"] = masked_text(data)
+    return {"kind": "file", **facts}
+
+
+def masked_text(data: bytes) -> str | None:
+    """The text of one of our files with the values of secret names taken out; None for binary."""
+    try:
+        text = data.decode("utf-8")
+    except UnicodeDecodeError:
+        return None
+    return ASSIGNMENT.sub(
+        lambda match: (
+            f"{match['name']}{match['sign']}{MASK}"
+            if is_secret_name(match["name"])
+            else match.group()
+        ),
+        text,
+    )
+
+
+def write_atomic(path: Path, data: bytes, mode: int, uid: int = -1, gid: int = -1) -> None:
+    """Put `data` at `path`: written beside it, owned, fsynced, renamed, the folder fsynced."""
+    beside = path.with_name(f".{path.name}.new")
+    descriptor = os.open(beside, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o600)
+    try:
+        os.fchmod(descriptor, 0o600)  # a left-over of an interrupted run may be wider
+        with open(descriptor, "wb", closefd=False) as file:
+            file.write(data)
+        os.fchown(descriptor, uid, gid)
+        os.fchmod(descriptor, mode)
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)
+    os.replace(beside, path)
+    sync_folder(path.parent)
+
+
+def link_atomic(path: Path, target: str) -> None:
+    """Make `path` a symbolic link to `target`, in one move."""
+    beside = path.with_name(f".{path.name}.new")
+    beside.unlink(missing_ok=True)
+    beside.symlink_to(target)
+    os.replace(beside, path)
+    sync_folder(path.parent)
+
+
+def sync_folder(folder: Path) -> None:
+    """Make renames in `folder` survive a power cut."""
+    descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)
+
+
+def _name(lookup: Any, number: int) -> str:
+    try:
+        return str(lookup(number)[0])
+    except KeyError:
+        return str(number)

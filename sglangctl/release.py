@@ -1,0 +1,190 @@
+"""Releases of an engine on this host: staged folders, and the links that say which one is live.
+
+Nothing that runs is ever edited: a release is written beside the others, checked, renamed into
+place, and only `sglangctl switch` makes it live.
+"""
+
+from __future__ import annotations
+
+import base64
+import binascii
+import grp
+import json
+import os
+import pwd
+import re
+import shutil
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from sglangctl import systemd
+from sglangctl.files import sync_folder, write_atomic
+from sglangctl.paths import Paths
+
+DIGEST = re.compile(r"[0-9a-f]{12,64}")
+FILES = {
+    "manifest.json": 0o644,
+    "sglang.service": 0o644,
+    "nccl.env": 0o644,
+    "engine.env": 0o640,
+    "engine.yaml": 0o640,
+}
+"""What a release is made of, and who may read it: the last two may hold secrets (root and the
+service group)."""
+LINKS = ("current", "previous", "known-good")
+
+
+class ReleaseError(Exception):
+    """A release that cannot be staged or put live; the text is one sentence for the operator."""
+
+
+@dataclass(frozen=True)
+class State:
+    """state.json: what the switch did last. `phase` is switching, live or stopped."""
+
+    phase: str
+    to: str | None = None
+    came_from: str | None = None
+    time: str | None = None
+    reason: str | None = None
+    foreign: tuple[dict[str, Any], ...] = ()
+    v: int = 1
+
+
+def link_target(name: str, link: str, paths: Paths) -> str | None:
+    """The digest that `current`, `previous` or `known-good` names; None when it is not there."""
+    try:
+        return Path(os.readlink(paths.engine_state(name) / link)).name
+    except OSError:
+        return None
+
+
+def staged(name: str, paths: Paths) -> list[str]:
+    """The digests of all complete releases."""
+    try:
+        entries = sorted(os.listdir(paths.releases(name)))
+    except OSError:
+        return []
+    return [entry for entry in entries if DIGEST.fullmatch(entry)]
+
+
+def read_state(name: str, paths: Paths) -> State | None:
+    """state.json; None when there is none. ReleaseError when it cannot be understood."""
+    path = paths.state_json(name)
+    try:
+        document = json.loads(path.read_text(encoding="utf-8"))
+        document["foreign"] = tuple(document.get("foreign", ()))
+        return State(**document)
+    except FileNotFoundError:
+        return None
+    except (OSError, ValueError, TypeError, AttributeError) as error:
+        raise ReleaseError(
+            f"{path} cannot be read ({error}): move it away and deploy again"
+        ) from None
+
+
+def write_state(name: str, state: State, paths: Paths) -> None:
+    """Write state.json (0600: a foreign unit's text may hold secrets)."""
+    document = {**state.__dict__, "foreign": list(state.foreign)}
+    write_atomic(paths.state_json(name), json.dumps(document, indent=1).encode() + b"\n", 0o600)
+
+
+def stage(name: str, document: Any, paths: Paths) -> str:
+    """Write a release from {digest, user, files: {name: base64}}; returns its digest.
+
+    The unit is checked with systemd-analyze before the folder gets its name. ReleaseError for a
+    document that is not whole, and for a unit that systemd would not take as it is meant.
+    """
+    digest, files, user = _checked(document)
+    folder = paths.releases(name) / digest
+    if folder.is_dir():
+        return digest
+    try:
+        gid = pwd.getpwnam(user).pw_gid
+    except KeyError:
+        raise ReleaseError(f"the user {user!r} is not there: deploy again") from None
+    folder.parent.mkdir(mode=0o755, parents=True, exist_ok=True)
+    partial = folder.with_name(f".{digest}.partial")
+    shutil.rmtree(partial, ignore_errors=True)
+    partial.mkdir(mode=0o755)
+    for file, data in files.items():
+        write_atomic(partial / file, data, FILES[file], 0, gid if FILES[file] == 0o640 else 0)
+    complaints = verify_unit(partial / "sglang.service", f"sglang-{name}.service")
+    if complaints:
+        shutil.rmtree(partial)
+        raise ReleaseError(
+            "systemd-analyze does not accept the unit, nothing was changed: "
+            + "; ".join(complaints)
+        )
+    os.rename(partial, folder)
+    sync_folder(folder.parent)
+    return digest
+
+
+def verify_unit(unit_file: Path, unit: str) -> list[str]:
+    """What systemd-analyze says about one of our unit files; empty is good.
+
+    Every line counts, whatever the exit status: on systemd 252 a misspelt key is only a warning.
+    The unit is looked at under its own name, so that its relations to other units are right.
+    """
+    folder = unit_file.parent / ".verify"
+    folder.mkdir()
+    try:
+        shutil.copyfile(unit_file, folder / unit)
+        result = systemd.run(["systemd-analyze", "verify", "--man=no", str(folder / unit)], 60)
+        if result.status is None:
+            raise ReleaseError(
+                f"systemd-analyze could not be run ({result.stderr}): is systemd installed?"
+            )
+        lines = result.stderr.splitlines()
+        return [line.strip() for line in lines if unit in line or str(folder) in line]
+    finally:
+        shutil.rmtree(folder)
+
+
+def prune(name: str, paths: Paths) -> list[str]:
+    """Delete all releases but those that a link names; returns the digests that went."""
+    keep = {link_target(name, link, paths) for link in LINKS}
+    state = read_state(name, paths)
+    if state is not None:
+        keep |= {state.to, state.came_from}
+    gone = [digest for digest in staged(name, paths) if digest not in keep]
+    for digest in gone:
+        shutil.rmtree(paths.releases(name) / digest)
+    return gone
+
+
+def manifest(name: str, digest: str, paths: Paths) -> dict[str, Any]:
+    """manifest.json of a release; ReleaseError when the release is not whole."""
+    folder = paths.releases(name) / digest
+    missing = [file for file in FILES if not (folder / file).is_file()]
+    if missing:
+        raise ReleaseError(f"the release {digest} lacks {', '.join(missing)}: deploy again")
+    try:
+        document = json.loads((folder / "manifest.json").read_text(encoding="utf-8"))
+    except (OSError, ValueError) as error:
+        raise ReleaseError(f"the manifest of {digest} cannot be read: {error}") from None
+    if not isinstance(document, dict):
+        raise ReleaseError(f"the manifest of {digest} is not a mapping: deploy again")
+    return document
+
+
+def group_of(user: str) -> str:
+    """The name of a user's primary group."""
+    return grp.getgrgid(pwd.getpwnam(user).pw_gid).gr_name
+
+
+def _checked(document: Any) -> tuple[str, dict[str, bytes], str]:
+    try:
+        digest, user = document["digest"], document["user"]
+        files = {
+            file: base64.b64decode(text, validate=True) for file, text in document["files"].items()
+        }
+    except (KeyError, TypeError, AttributeError, binascii.Error) as error:
+        raise ReleaseError(f"what was sent is not a release ({error!r}): deploy again") from None
+    if not isinstance(digest, str) or not DIGEST.fullmatch(digest):
+        raise ReleaseError(f"{digest!r} is not a release's digest")
+    if set(files) != set(FILES):
+        raise ReleaseError(f"a release has {', '.join(FILES)}, not {', '.join(sorted(files))}")
+    return digest, files, str(user)

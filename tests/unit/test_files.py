@@ -1,0 +1,49 @@
+import os
+import stat
+from pathlib import Path
+
+from sglangctl import files
+
+
+def test_a_file_that_differs_comes_with_its_text_and_without_its_secrets(tmp_path: Path) -> None:
+    path = tmp_path / "engine.yaml"
+    path.write_text('port: 30000\napi-key: "planted"\n')
+    path.chmod(0o640)
+    facts = files.describe(str(path), wanted="0" * 64)
+    assert facts["kind"] == "file"
+    assert facts["mode"] == "0640"
+    assert facts["text"] == "port: 30000\napi-key: ***\n"
+    assert "text" not in files.describe(str(path), wanted=facts["sha256"])
+
+
+def test_kinds(tmp_path: Path) -> None:
+    (tmp_path / "link").symlink_to("nowhere")
+    assert files.describe(str(tmp_path))["kind"] == "directory"
+    assert files.describe(str(tmp_path / "link"))["target"] == "nowhere"
+    assert files.describe(str(tmp_path / "none")) == {"kind": "absent"}
+    assert files.describe(str(tmp_path / "link" / "below")) == {"kind": "absent"}
+    assert files.describe("/dev/null")["kind"] == "other"
+
+
+def test_binary_is_not_text(tmp_path: Path) -> None:
+    path = tmp_path / "x"
+    path.write_bytes(b"\xff\xfe\x00")
+    assert files.describe(str(path), wanted="x")["text"] is None
+
+
+def test_write_atomic_is_never_wider_than_asked_for(tmp_path: Path) -> None:
+    path = tmp_path / "secret"
+    left_over = tmp_path / ".secret.new"
+    left_over.write_text("from an interrupted run")
+    left_over.chmod(0o666)
+    files.write_atomic(path, b"x", 0o600)
+    assert path.read_bytes() == b"x"
+    assert stat.S_IMODE(path.stat().st_mode) == 0o600
+    assert os.listdir(tmp_path) == ["secret"]
+
+
+def test_link_atomic_replaces_a_link(tmp_path: Path) -> None:
+    link = tmp_path / "current"
+    files.link_atomic(link, "releases/a")
+    files.link_atomic(link, "releases/b")
+    assert os.readlink(link) == "releases/b"
