@@ -7,7 +7,7 @@ import re
 ANSI = re.compile(
     r"\x1b\[[0-?]*[ -/]*[@-~]"  # CSI: colours, cursor
     r"|\x1b\][^\x07\x1b]*(?:\x07|\x1b\\)"  # OSC: window titles, links
-    r"|\x1b[@-_]"
+    r"|\x1b[@-Z\\^_]"
 )
 CONTROL = re.compile(
     "[\x00-\x08\x0a-\x1f\x7f-\x9f"  # C0 (all but the tab), DEL, C1
