@@ -1,0 +1,81 @@
+"""Who listens on which TCP port: /proc/net/tcp and tcp6, and the processes that own the sockets."""
+
+from __future__ import annotations
+
+import ipaddress
+import sys
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+from sglangctl import procfs
+
+LISTEN = "0A"
+"""The state TCP_LISTEN in /proc/net/tcp (proc(5), include/net/tcp_states.h)."""
+
+
+@dataclass(frozen=True)
+class Listener:
+    """One listening TCP socket. `address` is plain text, `0.0.0.0` and `::` stand for all."""
+
+    address: str
+    port: int
+    inode: int
+
+
+def listeners(pid: int | None = None) -> list[Listener]:
+    """All listening TCP sockets, IPv4 and IPv6, of our network namespace (or of `pid`'s)."""
+    found: list[Listener] = []
+    for name in ("tcp", "tcp6"):
+        try:
+            with open(f"{procfs.PROC}/{pid or 'self'}/net/{name}", encoding="ascii") as file:
+                found += parse(file.read())
+        except OSError:
+            continue  # no IPv6, or the process is gone
+    return found
+
+
+def owners(port: int, pids: Iterable[int] | None = None, net_of: int | None = None) -> list[int]:
+    """The processes (of all, or of `pids`) that hold a listening socket on `port`, ascending.
+
+    A socket may have several (forked workers). Empty: nobody listens, or the owner is not
+    ours to look at (not root, or another network namespace: `net_of` names one by a process).
+    """
+    inodes = {item.inode for item in listeners(net_of) if item.port == port}
+    return sorted(
+        {owner for found in holders_of(inodes, pids).values() for owner in found} if inodes else ()
+    )
+
+
+def holders_of(inodes: Iterable[int], pids: Iterable[int] | None = None) -> dict[int, list[int]]:
+    """Socket inode -> the processes (of all, or of `pids`) that have it open."""
+    names = {f"socket:[{inode}]": inode for inode in inodes}
+    found: dict[int, list[int]] = {inode: [] for inode in names.values()}
+    for pid in procfs.pids() if pids is None else pids:
+        for inode in {names[link] for link in procfs.links(pid) if link in names}:
+            found[inode].append(pid)
+    return found
+
+
+def parse(text: str) -> list[Listener]:
+    """The listening sockets in the text of /proc/net/tcp or tcp6."""
+    found = []
+    for line in text.splitlines()[1:]:
+        words = line.split()
+        if len(words) < 10 or words[3] != LISTEN:
+            continue
+        host, _, port = words[1].rpartition(":")
+        try:
+            found.append(Listener(address_of(host), int(port, 16), int(words[9])))
+        except ValueError:
+            continue
+    return found
+
+
+def address_of(text: str) -> str:
+    """`0100007F` -> `127.0.0.1`: 32-bit words in the machine's byte order; ValueError if not."""
+    raw = bytes.fromhex(text)
+    if sys.byteorder == "little":
+        raw = b"".join(raw[at : at + 4][::-1] for at in range(0, len(raw), 4))
+    address = ipaddress.ip_address(raw)
+    mapped = getattr(address, "ipv4_mapped", None)
+    return str(mapped or address)
