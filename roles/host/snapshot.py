@@ -1,0 +1,90 @@
+"""The one fact: what `sglangctl probe` says about a host, read once a phase.
+
+One round trip, not thirty. On a host without this version of the program the same program runs
+from standard input, so that a first dry run sees everything and writes nothing. Prepare and
+execute each read it for themselves: between the plan and its confirmation the host may change.
+"""
+
+from __future__ import annotations
+
+import json
+import shlex
+from typing import Any
+
+from pyinfra.api import FactBase, StringCommand
+from pyinfra.api.command import QuoteString
+from pyinfra.api.exceptions import FactProcessError
+from pyinfra.context import host, state
+from typing_extensions import override
+
+from roles.host import program
+
+JSON = dict[str, Any]
+KEY = "sglang_provision_snapshot"
+
+
+class Request(dict[str, Any]):
+    """What the probe is asked for; its long text stays out of pyinfra's -v output."""
+
+    @override
+    def __str__(self) -> str:
+        return f"{len(self.get('files', {}))} files"
+
+    __repr__ = __str__
+
+
+class Input(list[str]):
+    """Lines for standard input that are not printed."""
+
+    @override
+    def __str__(self) -> str:
+        return "sglangctl"
+
+    __repr__ = __str__
+
+
+class HostProbe(FactBase[JSON]):
+    """Returns the document of `sglangctl probe`, see there for its fields."""
+
+    @override
+    def command(self, request: Request) -> StringCommand:
+        arguments = StringCommand("probe", "--request", QuoteString(json.dumps(request)))
+        installed = shlex.quote(program.path())
+        return StringCommand(
+            "command -v python3 >/dev/null 2>&1 ||",
+            "{ echo 'python3 is missing on this host: apt-get install python3' >&2; exit 1; };",
+            f"if [ -f {installed} ]; then cat >/dev/null; exec python3 -I -S {installed}",
+            arguments,
+            "; else exec python3 -I -",
+            arguments,
+            "; fi",
+        )
+
+    @override
+    def process(self, output: list[str]) -> JSON:
+        try:
+            document = json.loads("\n".join(output))
+        except ValueError as error:
+            raise FactProcessError(f"sglangctl probe did not answer with JSON: {error}") from None
+        if not isinstance(document, dict):
+            raise FactProcessError("sglangctl probe did not answer with an object")
+        return document
+
+
+def snapshot(request: JSON) -> JSON | None:
+    """The host's state in this phase; None when it could not be read (the host has failed then)."""
+    phase = "execute" if state.is_executing else "prepare"
+    cached: JSON = host.connector_data.setdefault(KEY, {})
+    if phase not in cached:
+        # The failure is cached too: otherwise every operation asks a dead host again.
+        cached[phase] = host.get_fact(
+            HostProbe, request=Request(request), _stdin=Input([program.loader()])
+        )
+    document: JSON | None = cached[phase]
+    return document
+
+
+def forget() -> None:
+    """After a change that later operations must see: the next one reads the host again."""
+    if state.is_executing:
+        host.connector_data.get(KEY, {}).pop("execute", None)
