@@ -40,6 +40,9 @@ COMMANDS = (
     Command("wait", "sglangctl.wait", "return when an engine serves or has failed", operator=False),
     Command("switch", "sglangctl.switch", "put a staged release live", operator=False),
     Command("stage", "sglangctl.stage", "write a release beside the others", operator=False),
+    Command(
+        "prune-programs", "sglangctl.programs", "delete unused versions of this", operator=False
+    ),
     Command("remove", "sglangctl.remove", "take an engine away", operator=False),
 )
 

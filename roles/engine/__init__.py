@@ -1,0 +1,1 @@
+"""The engine's user, folders, venv and staged release: slow and harmless."""

@@ -1,0 +1,87 @@
+"""Files and folders as they should be, and how they differ from what a host has. Pure."""
+
+from __future__ import annotations
+
+import difflib
+import hashlib
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from sglangctl.files import masked_text
+
+
+@dataclass(frozen=True)
+class ManagedFile:
+    """A whole file of ours. `content` may hold secrets: never print it, print `masked`."""
+
+    path: str
+    content: bytes = field(repr=False)
+    mode: str = "0644"
+    owner: str = "root"
+    group: str = "root"
+
+    @property
+    def sha256(self) -> str:
+        return hashlib.sha256(self.content).hexdigest()
+
+    @property
+    def masked(self) -> str:
+        """The text with the values of secret names taken out, as the probe does it."""
+        return masked_text(self.content) or ""
+
+
+@dataclass(frozen=True)
+class ManagedDirectory:
+    path: str
+    mode: str = "0755"
+    owner: str = "root"
+    group: str = "root"
+
+
+Managed = ManagedFile | ManagedDirectory
+
+
+@dataclass(frozen=True)
+class Change:
+    """One path that is not as it should be: why, and the lines of a diff."""
+
+    item: Managed
+    why: str
+    diff: tuple[str, ...] = ()
+
+
+def changes(wanted: Sequence[Managed], facts: Mapping[str, Any]) -> list[Change]:
+    """What differs, in the order of `wanted`; `facts` is the probe's {path: description}."""
+    found = (change(item, facts.get(item.path) or {"kind": "absent"}) for item in wanted)
+    return [one for one in found if one is not None]
+
+
+def change(item: Managed, fact: Mapping[str, Any]) -> Change | None:
+    """The difference for one path, None when it is as it should be."""
+    kind = fact["kind"]
+    if isinstance(item, ManagedDirectory):
+        if kind != "directory":
+            return Change(item, "new" if kind == "absent" else f"is a {kind}")
+    elif kind == "absent":
+        return Change(item, "new", text_diff(item.path, "", item.masked))
+    elif kind != "file":
+        return Change(item, f"is a {kind}", text_diff(item.path, "", item.masked))
+    elif fact["sha256"] != item.sha256:
+        return Change(item, "changed", text_diff(item.path, fact.get("text"), item.masked))
+    rights = [
+        f"{name} {fact[name]} -> {getattr(item, name)}"
+        for name in ("mode", "owner", "group")
+        if fact[name] != getattr(item, name)
+    ]
+    return Change(item, ", ".join(rights)) if rights else None
+
+
+def text_diff(path: str, old: str | None, new: str) -> tuple[str, ...]:
+    """A unified diff of two masked texts; says so where nothing visible differs."""
+    if old is None:
+        return (f"(what {path} holds now is not text)",)
+    lines = difflib.unified_diff(
+        old.splitlines(), new.splitlines(), f"{path} (now)", path, lineterm=""
+    )
+    return tuple(lines) or (f"(in {path} only a secret's value differs: it is not shown)",)

@@ -1,0 +1,134 @@
+"""Operations on what belongs to the host as a whole: our program, files and folders."""
+
+from __future__ import annotations
+
+import base64
+from collections.abc import Generator, Sequence
+
+from pyinfra.api import FunctionCommand, StringCommand, operation
+from pyinfra.api.command import QuoteString
+from pyinfra.context import host, state
+
+from roles.failing import failing, say
+from roles.host import program
+from roles.host.managed import Change, Managed, ManagedDirectory, ManagedFile, changes
+from roles.host.snapshot import JSON, Input, snapshot
+
+UNREAD = "the host could not be read, see above"
+Commands = Generator[StringCommand | FunctionCommand, None, None]
+
+
+def show(lines: Sequence[str]) -> None:
+    """Print once: with the plan where there is one, while executing where there is none (-y)."""
+    if state.is_executing == state.check_for_changes:
+        return
+    for line in lines:
+        say(host, line, fg={"+": "green", "-": "yellow"}.get(line[:1]))
+
+
+def describe(found: Sequence[Change], diff: bool) -> list[str]:
+    """One line a change, and the diff below it where it is wanted (--diff)."""
+    lines = []
+    for one in found:
+        lines.append(f"{one.item.path}: {one.why}")
+        if diff:
+            lines += one.diff
+    return lines
+
+
+@operation()
+def managed_files(wanted: Sequence[Managed], request: JSON) -> Commands:
+    """
+    Make files and folders what they should be, each in one move.
+
+    + wanted: files and folders, parents before what is in them
+    + request: what the probe is asked for
+
+    **Example:**
+
+    .. code:: python
+
+        managed_files(name="Configuration", wanted=[ManagedDirectory("/etc/sglangctl")], request=r)
+    """
+    facts = snapshot(request)
+    if facts is None:
+        yield failing(UNREAD)
+        return
+    found = changes(wanted, facts["files"])
+    show(describe(found, bool(state.config.DIFF)))
+    if not found:
+        host.noop(f"{len(wanted)} files and folders are as they should be")
+    for one in found:
+        yield write(one.item)
+
+
+def write(item: Managed) -> StringCommand:
+    """The command that makes one path what it should be; content goes through standard input."""
+    owner = QuoteString(f"{item.owner}:{item.group}")
+    path = QuoteString(item.path)
+    if isinstance(item, ManagedDirectory):
+        return StringCommand(
+            "mkdir -p --", path, "&& chown", owner, path, "&& chmod", item.mode, path
+        )
+    return upload(item.path, item.content, item.mode, owner)
+
+
+def upload(path: str, content: bytes, mode: str, owner: QuoteString) -> StringCommand:
+    """Write beside, own, rename: a reader sees the old file or the new one, never wider rights."""
+    folder, _, name = path.rpartition("/")
+    beside = QuoteString(f"{folder}/.{name}.new")
+    return StringCommand(
+        "( umask 077 && rm -f --",
+        beside,
+        "&& base64 -d >",
+        beside,
+        "&& chown",
+        owner,
+        beside,
+        "&& chmod",
+        mode,
+        beside,
+        "&& mv -T --",
+        beside,
+        QuoteString(path),
+        ")",
+        _stdin=Input([base64.b64encode(content).decode()]),
+    )
+
+
+@operation()
+def install_program(request: JSON) -> Commands:
+    """
+    Put this version of sglangctl on the host and make it the one that is called.
+
+    Older versions stay while a process runs from them; units start a version's own path.
+
+    + request: what the probe is asked for
+    """
+    facts = snapshot(request)
+    if facts is None:
+        yield failing(UNREAD)
+        return
+    here = facts["files"]
+    file = ManagedFile(program.path(), program.archive(), mode="0755")
+    # A build with another Python has other bytecode in it and is the same program: by name.
+    present = (here.get(file.path) or {}).get("kind") in ("file", "other")
+    linked = (here.get(program.LINK) or {}).get("target") == file.path
+    if present and linked:
+        host.noop(f"sglangctl {program.digest()} is installed")
+        return
+    show([f"{program.LINK}: version {program.digest()}"])
+    if not present:
+        yield StringCommand("mkdir -p --", QuoteString(program.FOLDER))
+        yield write(file)
+    if not linked:
+        beside = QuoteString(f"{program.LINK}.new")
+        yield StringCommand(
+            "mkdir -p /usr/local/bin && ln -sfn --",
+            QuoteString(file.path),
+            beside,
+            "&& mv -T --",
+            beside,
+            QuoteString(program.LINK),
+        )
+    yield StringCommand("python3 -I -S", QuoteString(file.path), "prune-programs")

@@ -1,0 +1,1 @@
+"""Which release is live, and the one transaction that changes it."""
