@@ -22,13 +22,15 @@ class Listener:
     inode: int
 
 
-def listeners(pid: int | None = None) -> list[Listener]:
-    """All listening TCP sockets, IPv4 and IPv6, of our network namespace (or of `pid`'s)."""
+def listeners(pid: int | None = None, port: int | None = None) -> list[Listener]:
+    """All listening TCP sockets (on `port`), IPv4 and IPv6, of our network namespace or `pid`'s."""
     found: list[Listener] = []
     for name in ("tcp", "tcp6"):
         try:
             with open(f"{procfs.PROC}/{pid or 'self'}/net/{name}", encoding="ascii") as file:
-                found += parse(file.read())
+                # A busy server has thousands of connections here: only the port's lines are parsed.
+                lines = file.read() if port is None else _lines_of(port, file)
+                found += [item for item in parse(lines) if port in (None, item.port)]
         except OSError:
             continue  # no IPv6, or the process is gone
     return found
@@ -40,7 +42,7 @@ def owners(port: int, pids: Iterable[int] | None = None, net_of: int | None = No
     A socket may have several (forked workers). Empty: nobody listens, or the owner is not
     ours to look at (not root, or another network namespace: `net_of` names one by a process).
     """
-    inodes = {item.inode for item in listeners(net_of) if item.port == port}
+    inodes = {item.inode for item in listeners(net_of, port)}
     return sorted(
         {owner for found in holders_of(inodes, pids).values() for owner in found} if inodes else ()
     )
@@ -54,6 +56,11 @@ def holders_of(inodes: Iterable[int], pids: Iterable[int] | None = None) -> dict
         for inode in {names[link] for link in procfs.links(pid) if link in names}:
             found[inode].append(pid)
     return found
+
+
+def _lines_of(port: int, lines: Iterable[str]) -> str:
+    wanted = f":{port:04X} "
+    return "\n" + "".join(line for line in lines if wanted in line)
 
 
 def parse(text: str) -> list[Listener]:

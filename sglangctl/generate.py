@@ -1,0 +1,251 @@
+"""One real generation through the chat template: is the text sane, how fast did it come?
+
+A port, a log line and /health can all be right while the model returns noise (a lost shard, a
+broken kernel), so `ready` rests on a generation. It is asked as clients ask: /v1/chat/completions,
+streamed, with the model's own sampling defaults.
+"""
+
+from __future__ import annotations
+
+import http.client
+import json
+import time
+from dataclasses import dataclass
+from typing import Any
+
+from sglangctl.config import Readiness
+from sglangctl.http_probe import Endpoint, error_name, exchange
+
+BODY_KEPT = 2000
+"""Bytes of the raw answer that the journal keeps."""
+TEXT_KEPT = 500
+REPEATS = 8
+"""A text that is one short piece repeated this often is a broken model (NaN logits give "!!!!")."""
+PIECE = 24
+"""Longest such piece, in characters: one token is rarely longer."""
+
+
+@dataclass(frozen=True)
+class Generation:
+    """What came back. Unknown is None; `fault` is why `text_ok` is False."""
+
+    status: int | None
+    error: str | None
+    seconds: float
+    ttft_s: float | None = None
+    """From the request to the first piece of text, reasoning included."""
+    tokens: int | None = None
+    tokens_per_s: float | None = None
+    """Of the decoding alone: tokens after the first piece by the time that they took."""
+    text: str = ""
+    """Reasoning and content, in the order of their coming."""
+    body: str = ""
+    text_ok: bool | None = None
+    fault: str | None = None
+    accept_length: float | None = None
+    """Of this request, where the version reports it in the stream (0.5.23 does, 0.5.16 not)."""
+    verify_calls: int | None = None
+
+    def event(self) -> dict[str, Any]:
+        """The fields of a `generate` event."""
+        return {
+            "status": self.status,
+            "error": self.error,
+            "seconds": round(self.seconds, 3),
+            "ttft_s": _rounded(self.ttft_s),
+            "tokens": self.tokens,
+            "tokens_per_s": _rounded(self.tokens_per_s),
+            "text": self.text[:TEXT_KEPT],
+            "text_ok": self.text_ok,
+            "fault": self.fault,
+            "body": self.body,
+        }
+
+
+def generate(
+    where: Endpoint, model: str, readiness: Readiness, timeout_s: float, prompt: str | None = None
+) -> Generation:
+    """Ask once; never raises for what the network or the server does.
+
+    `prompt` None: the inventory's, with its expected answer; any other prompt expects none.
+    """
+    document = {
+        "model": model,
+        "messages": [{"role": "user", "content": readiness.prompt if prompt is None else prompt}],
+        "max_tokens": readiness.max_tokens,
+        "stream": True,
+        "stream_options": {"include_usage": True},
+        # 0.5.23 answers with the accept length of this very request, 0.5.16 ignores the key.
+        "return_spec_tokens_details": True,
+    }
+    stream = Stream()
+    began = time.monotonic()
+    try:
+        with exchange(where, timeout_s) as talk:
+            status = talk.send("/v1/chat/completions", document)
+            if status != 200:
+                raw = talk.read()
+                stream.keep(raw)
+                return Generation(
+                    status,
+                    None,
+                    talk.seconds(),
+                    body=stream.body(),
+                    text_ok=False,
+                    fault=f"/v1/chat/completions answered {status}: {message_of(raw)}",
+                )
+            for line in talk.lines():
+                stream.feed(line, talk.seconds())
+            seconds = talk.seconds()
+    except (OSError, http.client.HTTPException, ValueError) as error:
+        name = error_name(error)
+        seconds = time.monotonic() - began
+        fault = f"no complete answer within {seconds:.1f} s ({name})"
+        return Generation(
+            None, name, seconds, text=stream.text, body=stream.body(), text_ok=False, fault=fault
+        )
+    faulty = stream.error or fault_of(stream.text) or _unexpected(stream.text, readiness, prompt)
+    return Generation(
+        status=status,
+        error=None,
+        seconds=seconds,
+        ttft_s=stream.first_s,
+        tokens=stream.tokens(),
+        tokens_per_s=stream.tokens_per_s(),
+        text=stream.text,
+        body=stream.body(),
+        text_ok=faulty is None,
+        fault=faulty,
+        accept_length=stream.accept_length,
+        verify_calls=stream.verify_calls,
+    )
+
+
+class Stream:
+    """Folds the lines of a server-sent-event stream of chat chunks."""
+
+    def __init__(self) -> None:
+        self.text = ""
+        self.error: str | None = None
+        self.first_s: float | None = None
+        self.last_s: float | None = None
+        self.accept_length: float | None = None
+        self.verify_calls: int | None = None
+        self._pieces = 0
+        self._usage: int | None = None
+        self._raw = b""
+
+    def keep(self, raw: bytes) -> None:
+        """Keep the beginning of the raw answer."""
+        if len(self._raw) < BODY_KEPT:
+            self._raw = (self._raw + raw)[:BODY_KEPT]
+
+    def body(self) -> str:
+        return self._raw.decode("utf-8", "backslashreplace")
+
+    def feed(self, line: bytes, seconds: float) -> None:
+        """One line, `seconds` after the request was sent."""
+        self.keep(line)
+        if not line.startswith(b"data:"):
+            return
+        data = line[5:].strip()
+        if data == b"[DONE]":
+            return
+        try:
+            chunk = json.loads(data)
+        except (ValueError, RecursionError):
+            self.error = self.error or "a piece of the answer is not JSON"
+            return
+        if not isinstance(chunk, dict):
+            return
+        if chunk.get("error"):
+            self.error = f"the engine reports an error: {message_of(data)}"
+        usage = chunk.get("usage")
+        if isinstance(usage, dict) and isinstance(usage.get("completion_tokens"), int):
+            self._usage = usage["completion_tokens"]
+        self._speculation(chunk)
+        for choice in chunk.get("choices") or []:
+            delta = choice.get("delta") if isinstance(choice, dict) else None
+            if not isinstance(delta, dict):
+                continue
+            piece = "".join(
+                delta[key]
+                for key in ("reasoning_content", "content")
+                if isinstance(delta.get(key), str)
+            )
+            if piece:
+                self.text += piece
+                self._pieces += 1
+                self.first_s = seconds if self.first_s is None else self.first_s
+                self.last_s = seconds
+
+    def _speculation(self, chunk: dict[str, Any]) -> None:
+        extension = chunk.get("sglext")
+        details = extension.get("spec_tokens_details") if isinstance(extension, dict) else None
+        if not isinstance(details, dict):
+            return
+        calls, length = details.get("spec_verify_ct"), details.get("spec_accept_length")
+        if isinstance(calls, int) and calls > 0 and isinstance(length, (int, float)):
+            self.verify_calls, self.accept_length = calls, float(length)
+
+    def tokens(self) -> int:
+        """As the engine counted them; without its count, the pieces that came."""
+        return self._pieces if self._usage is None else self._usage
+
+    def tokens_per_s(self) -> float | None:
+        """None where all came at once: one piece has no rate."""
+        if self.first_s is None or self.last_s is None or self._pieces < 2:
+            return None
+        # With a drafter a piece holds several tokens; the first one's share is not decoding time.
+        decoded = self.tokens() * (self._pieces - 1) / self._pieces
+        spent = self.last_s - self.first_s
+        return decoded / spent if spent > 0 else None
+
+
+def fault_of(text: str) -> str | None:
+    """Why a text cannot be a working model's answer, None if it can."""
+    solid = "".join(text.split())
+    if not solid:
+        return "the answer is empty"
+    if not solid.strip("\0\ufffd"):
+        return "the answer is nothing but NUL or replacement characters"
+    piece = repeated_piece(text.strip())
+    if piece is not None:
+        return f"the answer is {piece!r} over and over"
+    return None
+
+
+def repeated_piece(text: str) -> str | None:
+    """The short piece that `text` is REPEATS times or more, None if there is none."""
+    for size in range(1, min(PIECE, len(text) // REPEATS) + 1):
+        piece = text[:size]
+        if piece * (len(text) // size) + piece[: len(text) % size] == text:
+            return piece
+    return None
+
+
+def message_of(raw: bytes) -> str:
+    """The message of an error answer, at most 200 characters; else the beginning of the answer."""
+    try:
+        document = json.loads(raw)
+    except (ValueError, RecursionError):
+        document = None
+    found: Any = document
+    if isinstance(document, dict):
+        error = document.get("error")
+        found = error.get("message") if isinstance(error, dict) else error
+        found = found or document.get("message") or document.get("detail")
+    text = found if isinstance(found, str) else raw.decode("utf-8", "backslashreplace")
+    return " ".join(text.split())[:200]
+
+
+def _unexpected(text: str, readiness: Readiness, prompt: str | None) -> str | None:
+    if prompt is not None or readiness.expect is None:
+        return None
+    if readiness.expect.casefold() in text.casefold():
+        return None
+    return f"the answer does not contain {readiness.expect!r}"
+
+
+def _rounded(value: float | None) -> float | None:
+    return None if value is None else round(value, 3)

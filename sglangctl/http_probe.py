@@ -1,0 +1,235 @@
+"""Questions to the engine over HTTP: one at a time, each with a limit for the whole answer."""
+
+from __future__ import annotations
+
+import http.client
+import json
+import queue
+import ssl
+import threading
+import time
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import Any
+
+from sglangctl.config import EngineConfig
+from sglangctl.masking import read_engine_yaml
+from sglangctl.paths import Paths
+
+BODY_LIMIT = 4 * 2**20
+"""Bytes of an answer that are read; /server_info and /metrics stay well below."""
+
+
+@dataclass(frozen=True)
+class Endpoint:
+    """Where the engine answers, and the key that it wants (never printed: not in repr)."""
+
+    host: str
+    port: int
+    tls: bool = False
+    api_key: str | None = None
+
+    def __repr__(self) -> str:
+        return f"Endpoint({self.host}:{self.port}, tls={self.tls})"
+
+    def headers(self) -> dict[str, str]:
+        return {"Authorization": f"Bearer {self.api_key}"} if self.api_key else {}
+
+
+@dataclass(frozen=True)
+class Answer:
+    """`status` None: no HTTP answer, then `error` is the exception's name, as in the journal."""
+
+    path: str
+    status: int | None
+    error: str | None
+    seconds: float
+    body: bytes = b""
+
+    def json(self) -> Any:
+        """The body as JSON, None if it is not."""
+        try:
+            return json.loads(self.body)
+        except (ValueError, RecursionError):
+            return None
+
+
+def endpoint(config: EngineConfig, paths: Paths) -> Endpoint:
+    """The engine's address as this host reaches it, and its key from the live release.
+
+    PermissionError passes through: a question without the key would be answered 401 and the
+    engine called broken. No release yet: no key.
+    """
+    try:
+        flags = read_engine_yaml(paths.current(config.name) / "engine.yaml")
+    except FileNotFoundError:
+        flags = {}
+    key = flags.get("api-key")
+    return Endpoint(
+        host=reachable(config.listen),
+        port=config.port,
+        tls=bool(flags.get("ssl-certfile")),
+        api_key=str(key) if key else None,
+    )
+
+
+def reachable(listen: str) -> str:
+    """The address at which this host itself reaches a server that listens on `listen`."""
+    return {"0.0.0.0": "127.0.0.1", "": "127.0.0.1", "::": "::1"}.get(listen, listen)
+
+
+class Exchange:
+    """One request and its answer, every step of it within `timeout_s` of the beginning.
+
+    http.client's own timeout is for each read: a server that trickles would never end.
+    """
+
+    def __init__(self, where: Endpoint, timeout_s: float) -> None:
+        self.began = time.monotonic()
+        self.deadline = self.began + timeout_s
+        self._connection: http.client.HTTPConnection
+        if where.tls:
+            # Our own engine on this host: its certificate names the host that clients use.
+            context = ssl._create_unverified_context()
+            self._connection = http.client.HTTPSConnection(
+                where.host, where.port, timeout=timeout_s, context=context
+            )
+        else:
+            self._connection = http.client.HTTPConnection(where.host, where.port, timeout=timeout_s)
+        self._where = where
+        self.response: http.client.HTTPResponse
+
+    def seconds(self) -> float:
+        return time.monotonic() - self.began
+
+    def send(self, path: str, document: Mapping[str, Any] | None = None) -> int:
+        """Send a GET, or a POST of `document`; returns the status once the headers are here."""
+        connection = self._connection
+        connection.connect()
+        # getresponse() lets go of the connection's own reference on "Connection: close".
+        self._socket = connection.sock
+        self._limit()
+        headers = self._where.headers()
+        if document is None:
+            connection.request("GET", path, headers=headers)
+        else:
+            headers["Content-Type"] = "application/json"
+            connection.request("POST", path, json.dumps(document).encode(), headers)
+        self._limit()
+        self.response = connection.getresponse()
+        return self.response.status
+
+    def read(self) -> bytes:
+        """The rest of the body, at most BODY_LIMIT."""
+        parts: list[bytes] = []
+        room = BODY_LIMIT
+        while room > 0:
+            self._limit()
+            part = self.response.read1(min(room, 65536))
+            if not part:
+                break
+            parts.append(part)
+            room -= len(part)
+        return b"".join(parts)
+
+    def lines(self) -> Iterator[bytes]:
+        """The body line by line, as it comes."""
+        while True:
+            self._limit()
+            line = self.response.readline(BODY_LIMIT)
+            if not line:
+                return
+            yield line
+
+    def close(self) -> None:
+        self._connection.close()
+
+    def _limit(self) -> None:
+        left = self.deadline - time.monotonic()
+        if left <= 0:
+            raise TimeoutError("timed out")
+        self._socket.settimeout(left)
+
+
+@contextmanager
+def exchange(where: Endpoint, timeout_s: float) -> Iterator[Exchange]:
+    """An Exchange that is closed afterwards."""
+    talk = Exchange(where, timeout_s)
+    try:
+        yield talk
+    finally:
+        talk.close()
+
+
+def error_name(error: Exception) -> str:
+    """The name of a network error, the same on every Python (3.9 still has socket.timeout)."""
+    name = type(error).__name__
+    return "TimeoutError" if name == "timeout" else name
+
+
+def ask(
+    where: Endpoint, path: str, timeout_s: float, document: Mapping[str, Any] | None = None
+) -> Answer:
+    """One question; never raises for what the network or the server does."""
+    began = time.monotonic()
+    try:
+        with exchange(where, timeout_s) as talk:
+            status = talk.send(path, document)
+            body = talk.read()
+            return Answer(path, status, None, talk.seconds(), body)
+    except (OSError, http.client.HTTPException, ValueError) as error:
+        return Answer(path, None, error_name(error), time.monotonic() - began)
+
+
+class Prober:
+    """Asks in a thread of its own; one question in flight at a time, never two.
+
+    SGLang's health check is a request to the scheduler: piled up they are load of their own.
+    `wake` is called (from that thread) when an answer is there.
+    """
+
+    def __init__(self, wake: Callable[[], None] = lambda: None) -> None:
+        self._wake = wake
+        self._questions: queue.SimpleQueue[Callable[[], Any] | None] = queue.SimpleQueue()
+        self._answers: queue.SimpleQueue[Any] = queue.SimpleQueue()
+        self._thread: threading.Thread | None = None
+        self.busy = False
+
+    def start(self, question: Callable[[], Any]) -> bool:
+        """Ask unless a question is still out; returns whether this one was sent."""
+        if self.busy:
+            return False
+        self.busy = True
+        if self._thread is None:
+            self._thread = threading.Thread(target=self._run, name="probe", daemon=True)
+            self._thread.start()
+        self._questions.put(question)
+        return True
+
+    def poll(self) -> Any:
+        """The answer if it has come, else None."""
+        try:
+            answer = self._answers.get_nowait()
+        except queue.Empty:
+            return None
+        self.busy = False
+        return answer
+
+    def close(self) -> None:
+        """Let the thread end (after the question that it may be waiting for)."""
+        if self._thread is not None:
+            self._questions.put(None)
+
+    def _run(self) -> None:
+        while True:
+            question = self._questions.get()
+            if question is None:
+                return
+            try:
+                answer = question()
+            except Exception as error:
+                # A defect in a question must not end the watch; it becomes a visible answer.
+                answer = error
+            self._answers.put(answer)
+            self._wake()

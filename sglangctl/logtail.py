@@ -1,0 +1,203 @@
+"""Follows the engine's log file: rotated by renaming or by truncating, absent, huge lines.
+
+Bytes come as text in pieces that end where a line does ("\\n" or "\\r": progress bars), secrets
+already masked: no piece ends within one.
+"""
+
+from __future__ import annotations
+
+import codecs
+import os
+import re
+import stat
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from datetime import datetime
+from pathlib import Path
+
+CHUNK = 1 << 16
+POLL_LIMIT = 4 * CHUNK
+"""Bytes read in one poll: a log that runs away must not hold up everything else."""
+LINE_LIMIT = 1 << 16
+"""Characters of an unfinished line after which it is given out in parts."""
+PARTIAL_S = 1.0
+"""An unfinished line is given out after this long: a traceback's last words have no newline."""
+KEPT_BACK = 1024
+"""Characters of a huge line that stay behind, so that no secret (shorter than this) is cut."""
+LOOK_BACK = 8 << 20
+"""Bytes of an old log searched for the beginning of a run that nobody watched."""
+STAMP = re.compile(rb"^\[(\d{4}-\d\d-\d\d \d\d:\d\d:\d\d)", re.M)
+
+
+@dataclass(frozen=True)
+class Piece:
+    """Text and the offset in the file behind it."""
+
+    text: str
+    offset: int
+
+
+class Logtail:
+    """`poll` returns what is new. `error` is why nothing can be read, None while it can."""
+
+    def __init__(
+        self, path: Path, offset: int | None = None, mask: Callable[[str], str] = str
+    ) -> None:
+        """`offset` None: from the end of what is there now. `mask` takes secrets out of a text."""
+        self.path = path
+        self.mask = mask
+        self.error: str | None = None
+        self._fd: int | None = None
+        self._identity: tuple[int, int] | None = None
+        self._offset = 0
+        self._wanted = offset
+        self._first = True
+        self._decoder = codecs.getincrementaldecoder("utf-8")("backslashreplace")
+        self._rest = ""
+        self._rest_since = 0.0
+
+    def poll(self) -> list[Piece]:
+        """New text, in pieces; empty when there is none. Reads at most POLL_LIMIT bytes."""
+        pieces: list[Piece] = []
+        if self._fd is None and not self._open():
+            return self._flush_old(pieces)
+        self._read(pieces)
+        if self._rotated():
+            # The old file's last words first; what is written to it later is lost.
+            self._read(pieces)
+            self._give(pieces, everything=True)
+            self._close()
+            if self._open():
+                self._read(pieces)
+        return self._flush_old(pieces)
+
+    def drain(self) -> list[Piece]:
+        """All that is there now, unfinished lines too: the writer is gone."""
+        pieces: list[Piece] = []
+        for _ in range(64):
+            more = self.poll()
+            pieces += more
+            if not more:
+                break
+        self._give(pieces, everything=True)
+        return pieces
+
+    def seek(self, offset: int) -> None:
+        """Go on from `offset` of the present file."""
+        self._wanted, self._first = offset, True
+        self._close()
+        self._rest = ""
+
+    def close(self) -> None:
+        self._close()
+
+    def _open(self) -> bool:
+        try:
+            # The folder may be the engine's: neither its links nor its pipes are followed.
+            flags = os.O_RDONLY | os.O_CLOEXEC | os.O_NOFOLLOW | os.O_NONBLOCK
+            self._fd = os.open(self.path, flags)
+        except FileNotFoundError:
+            self.error = "not there yet"
+            # What appears later is new from its first byte.
+            self._wanted = 0 if self._first else self._wanted
+            return False
+        except OSError as error:
+            self.error = error.strerror or str(error)
+            return False
+        found = os.fstat(self._fd)
+        if not stat.S_ISREG(found.st_mode):
+            self.error = "not a regular file"
+            self._close()
+            return False
+        self.error = None
+        self._identity = (found.st_dev, found.st_ino)
+        if self._first:
+            wanted = found.st_size if self._wanted is None else self._wanted
+            self._offset = min(wanted, found.st_size)
+            self._first = False
+        else:
+            self._offset = 0
+        self._decoder.reset()
+        return True
+
+    def _close(self) -> None:
+        if self._fd is not None:
+            os.close(self._fd)
+            self._fd = None
+
+    def _rotated(self) -> bool:
+        try:
+            found = os.stat(self.path)
+        except OSError:
+            return False  # renamed, the new one is not there yet: the old one may still be written
+        return (found.st_dev, found.st_ino) != self._identity
+
+    def _read(self, pieces: list[Piece]) -> None:
+        if self._fd is None:
+            return
+        if os.fstat(self._fd).st_size < self._offset:
+            # Truncated in place (copytruncate): the writer appends from the new beginning.
+            self._give(pieces, everything=True)
+            self._offset = 0
+            self._decoder.reset()
+        for _ in range(POLL_LIMIT // CHUNK):
+            data = os.pread(self._fd, CHUNK, self._offset)
+            if not data:
+                return
+            self._offset += len(data)
+            self._rest_since = time.monotonic()
+            self._rest += self._decoder.decode(data)
+            self._give(pieces)
+
+    def _give(self, pieces: list[Piece], everything: bool = False) -> None:
+        """Move what may be given out from the rest to `pieces`."""
+        if everything:
+            cut = len(self._rest)
+        else:
+            cut = max(self._rest.rfind("\n"), self._rest.rfind("\r")) + 1
+            if cut == 0 and len(self._rest) > LINE_LIMIT:
+                cut = safe_cut(self._rest, len(self._rest) - KEPT_BACK, self.mask)
+        if cut <= 0:
+            return
+        text, self._rest = self.mask(self._rest[:cut]), self._rest[cut:]
+        # Bytes that are not UTF-8 were written out longer: then the offset is a little early.
+        offset = max(0, self._offset - len(self._rest.encode("utf-8", "surrogatepass")))
+        for at in range(0, len(text), LINE_LIMIT):
+            pieces.append(Piece(text[at : at + LINE_LIMIT], offset))
+
+    def _flush_old(self, pieces: list[Piece]) -> list[Piece]:
+        if self._rest and time.monotonic() - self._rest_since >= PARTIAL_S:
+            self._give(pieces, everything=True)
+        return pieces
+
+
+def safe_cut(text: str, cut: int, mask: Callable[[str], str]) -> int:
+    """The last place at or before `cut` where no secret is cut in two."""
+    start = max(0, cut - KEPT_BACK)
+    whole = mask(text[start:])
+    for place in range(cut, start, -1):
+        if mask(text[start:place]) + mask(text[place:]) == whole:
+            return place
+    return start
+
+
+def beginning_of_run(path: Path, launched: float) -> int:
+    """Where in an existing log a run begins that was launched at `launched` (seconds since 1970).
+
+    SGLang stamps its lines with local time, in whole seconds; lines before its first stamp are
+    lost. Without a stamp of that time: the end of the file. OSError when it cannot be read.
+    """
+    with open(path, "rb") as file:
+        size = file.seek(0, os.SEEK_END)
+        start = max(0, size - LOOK_BACK)
+        file.seek(start)
+        data = file.read(LOOK_BACK)
+    for match in STAMP.finditer(data):
+        try:
+            stamp = datetime.strptime(match.group(1).decode(), "%Y-%m-%d %H:%M:%S").timestamp()
+        except (ValueError, OverflowError):
+            continue
+        if stamp >= int(launched):
+            return start + match.start()
+    return size

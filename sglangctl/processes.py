@@ -1,0 +1,153 @@
+"""The engine's processes: state, processor time, bytes read, memory; and which are its ranks."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterable
+from dataclasses import dataclass
+from typing import Any
+
+from sglangctl import procfs
+
+NAME_KEPT = 90
+"""Characters of a title or command line that an event keeps."""
+SCHEDULER = "sglang::scheduler"
+DETOKENIZER = "sglang::detokenizer"
+STOPPED = frozenset("Tt")
+DEAD = frozenset("ZXx")
+
+
+@dataclass(frozen=True)
+class Process:
+    """One look at one process. `read_bytes` None: not ours to read."""
+
+    pid: int
+    name: str
+    state: str
+    cpu_s: float
+    read_bytes: int | None
+    rss_mib: float
+    start: int
+
+    def event(self) -> dict[str, Any]:
+        """One entry of a `process` event."""
+        return {
+            "pid": self.pid,
+            "name": self.name,
+            "state": self.state,
+            "cpu_s": round(self.cpu_s, 2),
+            "read_bytes": self.read_bytes,
+            "rss_mib": round(self.rss_mib),
+        }
+
+    @property
+    def is_rank(self) -> bool:
+        return self.name.startswith(SCHEDULER)
+
+    @property
+    def is_essential(self) -> bool:
+        """A rank or the detokenizer: the engine cannot answer without it."""
+        return self.is_rank or self.name.startswith(DETOKENIZER)
+
+
+class Collector:
+    """Looks at processes again and again, and remembers names: a zombie has lost its own."""
+
+    def __init__(self) -> None:
+        self._names: dict[tuple[int, int], str] = {}
+
+    def sample(self, pids: Iterable[int]) -> list[Process]:
+        """The processes of `pids` that are there, ascending; our own helpers left out."""
+        found: list[Process] = []
+        for pid in sorted(set(pids)):
+            stat = procfs.stat(pid)
+            if stat is None:
+                continue
+            key = (pid, stat.start)
+            argv = procfs.cmdline(pid)
+            if is_helper(argv):
+                continue
+            name = " ".join(argv)[:NAME_KEPT] or self._names.get(key) or stat.comm
+            if argv:
+                self._names[key] = name
+            found.append(
+                Process(
+                    pid=pid,
+                    name=name,
+                    state=stat.state,
+                    cpu_s=stat.cpu_s,
+                    read_bytes=procfs.read_io_bytes(pid),
+                    rss_mib=stat.rss_mib,
+                    start=stat.start,
+                )
+            )
+        if len(self._names) > 4096:
+            alive = {(process.pid, process.start) for process in found}
+            self._names = {key: name for key, name in self._names.items() if key in alive}
+        return found
+
+
+def is_helper(argv: list[str]) -> bool:
+    """Whether this is `sglangctl wait`, which runs in the engine's own cgroup (ExecStartPost)."""
+    words = argv[:6]
+    if "wait" not in words:
+        return False
+    program = words[: words.index("wait")]
+    return any(
+        word == "sglangctl"
+        or word.endswith(("/sglangctl", ".pyz"))
+        or word.endswith("/sglangctl/__main__.py")
+        for word in program
+    )
+
+
+def shape(processes: Iterable[Process]) -> tuple[Any, ...]:
+    """What makes a look different from the last one while the engine serves: who is there, under
+    which name, and whether one is stopped or dead (R, S and D come and go all the time)."""
+    return tuple(
+        (process.pid, process.start, process.name, _notable(process.state)) for process in processes
+    )
+
+
+def wrong(processes: Iterable[Process]) -> list[str]:
+    """Ranks and detokenizer that are stopped or dead, in words."""
+    return [
+        f"{process.name} (pid {process.pid}) is {'stopped' if process.state in STOPPED else 'dead'}"
+        for process in processes
+        if process.is_essential and process.state in STOPPED | DEAD
+    ]
+
+
+def ranks_alive(processes: Iterable[Process]) -> int | None:
+    """Schedulers that are not dead; None where no process carries an SGLang title to tell by."""
+    processes = list(processes)
+    if not any(process.name.startswith("sglang::") for process in processes):
+        return None
+    return sum(process.is_rank and process.state not in DEAD for process in processes)
+
+
+def group_of(pid: int) -> list[int]:
+    """All processes of the process group or session of `pid`, and their descendants.
+
+    Where no cgroup marks an engine (containers, Slurm) this is what belongs together.
+    """
+    table = {stat.pid: stat for stat in map(procfs.stat, procfs.pids()) if stat is not None}
+    leader = table.get(pid)
+    if leader is None:
+        return []
+    members = {
+        other for other, stat in table.items() if stat.pgid == leader.pgid or (stat.session == pid)
+    }
+    members.add(pid)
+    grown = True
+    while grown:
+        children = {other for other, stat in table.items() if stat.ppid in members} - members
+        members |= children
+        grown = bool(children)
+    return sorted(members - {os.getpid()})
+
+
+def _notable(state: str) -> str:
+    if state in STOPPED:
+        return "stopped"
+    return "dead" if state in DEAD else ""

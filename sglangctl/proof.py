@@ -1,0 +1,164 @@
+"""Gather the facts that `ready` rests on from a running engine."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+from typing import Any
+
+from sglangctl import accept, port_owner, procfs
+from sglangctl.accept import Acceptance
+from sglangctl.config import Drafter, EngineConfig
+from sglangctl.generate import Generation, generate
+from sglangctl.http_probe import Answer, Endpoint, ask
+from sglangctl.processes import Collector, ranks_alive, wrong
+from sglangctl.ready import Facts
+
+INFO_TIMEOUT_S = 10.0
+"""/server_info waits for the scheduler without a limit of its own."""
+
+
+@dataclass(frozen=True)
+class Proof:
+    """The facts, and the generation (None: not asked, because /health was not 200)."""
+
+    facts: Facts
+    generation: Generation | None
+    acceptance: Acceptance | None
+
+
+def gather(
+    config: EngineConfig,
+    where: Endpoint,
+    main_pid: int,
+    pids: Iterable[int],
+    say: Callable[[str], None] = lambda text: None,
+) -> Proof:
+    """Look at processes and port, then ask; `say` gets a word before each step that may take long.
+
+    /server_info and the generation are asked only of an engine whose /health is 200: unhealthy,
+    the first hangs, and the second would only tell the same once more.
+    """
+    main = procfs.stat(main_pid)
+    processes = Collector().sample(pids)
+    owner = port_owner.find(
+        config.port, config.listen, [process.pid for process in processes], main_pid
+    )
+    port_ours, port_words = _port(config, owner, main)
+    say("asking /health")
+    health = ask(where, "/health", config.limits.http_timeout_s)
+    models = ask(where, "/v1/models", config.limits.http_timeout_s)
+    generation = acceptance = None
+    speculative: str | None = None
+    faults: tuple[str, ...] = ()
+    if health.status == 200 and port_ours is not False:
+        say("asking for a generation")
+        generation = generate(
+            where, config.served_name, config.readiness, config.limits.generate_timeout_s
+        )
+        if config.drafter is not None:
+            info = ask(where, "/server_info", INFO_TIMEOUT_S)
+            speculative, faults = speculation(config.drafter, info)
+            if generation.text_ok:
+                say("measuring the accept length")
+                acceptance = accept.measure(
+                    where,
+                    config.served_name,
+                    config.readiness,
+                    config.limits.generate_timeout_s,
+                    generation,
+                )
+    facts = Facts(
+        main_alive=main is not None and main.state not in "ZXx",
+        port_ours=port_ours,
+        port_owner=port_words,
+        health=health.status,
+        health_error=health.error,
+        served_models=served_models(models),
+        ranks_alive=ranks_alive(processes),
+        ranks_wrong=tuple(wrong(processes)),
+        generation_ok=generation.text_ok if generation else None,
+        generation_fault=_generation_words(generation),
+        speculative=speculative,
+        speculative_faults=faults,
+        accept_length=acceptance.length if acceptance else None,
+        accept_source=acceptance.source if acceptance else "no generation to measure it on",
+    )
+    return Proof(facts, generation, acceptance)
+
+
+def served_models(answer: Answer) -> tuple[str, ...] | None:
+    """The ids in an answer of /v1/models; None when it is no such answer."""
+    document = answer.json() if answer.status == 200 else None
+    items = document.get("data") if isinstance(document, dict) else None
+    if not isinstance(items, list):
+        return None
+    ids = [item.get("id") for item in items if isinstance(item, dict)]
+    return tuple(identifier for identifier in ids if isinstance(identifier, str))
+
+
+def speculation(declared: Drafter, info: Answer) -> tuple[str | None, tuple[str, ...]]:
+    """The algorithm that runs ("" none, None unknown) and what differs from what is declared."""
+    document = info.json() if info.status == 200 else None
+    if not isinstance(document, dict) or "speculative_algorithm" not in document:
+        return None, ()
+    running = document["speculative_algorithm"]
+    if not isinstance(running, str) or not running:
+        return "", ()
+    faults = []
+    if running.upper() not in _names_of(declared.algorithm):
+        faults.append(f"runs {running}, declared is {declared.algorithm}")
+    pairs: tuple[tuple[str, Any, str], ...] = (
+        ("drafter", declared.path, "speculative_draft_model_path"),
+        ("steps", declared.steps, "speculative_num_steps"),
+        ("topk", declared.topk, "speculative_eagle_topk"),
+        ("draft tokens", declared.draft_tokens, "speculative_num_draft_tokens"),
+    )
+    for words, wanted, key in pairs:
+        found = document.get(key)
+        if wanted is not None and found is not None and found != wanted:
+            faults.append(f"{words} {found}, declared is {wanted}")
+    return running, tuple(faults)
+
+
+def _names_of(algorithm: str) -> set[str]:
+    """How /server_info may call a declared algorithm (NEXTN is an alias of EAGLE)."""
+    name = algorithm.upper()
+    return {"NEXTN", "EAGLE"} if name in ("NEXTN", "EAGLE") else {name}
+
+
+def _port(
+    config: EngineConfig, owner: port_owner.Owner | None, main: procfs.Stat | None
+) -> tuple[bool | None, str]:
+    if owner is None:
+        return False, f"nobody listens on {config.port}"
+    who = _named(owner.pid)
+    if owner.ours is None:
+        return None, f"the owner of {config.port} is not visible to this user: run it with sudo"
+    if not owner.ours:
+        return False, f"{config.port} belongs to another process: {who}"
+    found = procfs.stat(owner.pid) if owner.pid is not None else None
+    if found is None or main is None:
+        return None, f"{config.port}: its owner went away while we looked"
+    if found.start < main.start:
+        return False, f"{config.port} belongs to {who}, which is older than this start"
+    return True, f"{config.port} belongs to {who}"
+
+
+def _named(pid: int | None) -> str:
+    if pid is None:
+        return "one that is not visible to this user"
+    return f"pid {pid} ({' '.join(procfs.cmdline(pid))[:60] or 'gone'})"
+
+
+def _generation_words(generation: Generation | None) -> str | None:
+    if generation is None:
+        return "not asked"
+    if not generation.text_ok:
+        return generation.fault
+    words = [f"{generation.tokens} tokens"]
+    if generation.tokens_per_s is not None:
+        words.append(f"{generation.tokens_per_s:.1f} tokens/s")
+    if generation.ttft_s is not None:
+        words.append(f"first token after {generation.ttft_s:.2f} s")
+    return ", ".join(words)

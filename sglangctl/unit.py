@@ -1,0 +1,170 @@
+"""The engine's unit as systemd has it: which run this is, its main process, how it ended.
+
+Asking systemctl costs 10 ms of processor time, so that every look is first a link that systemd
+keeps for the journal daemon (/run/systemd/units/invocation:UNIT, systemd >= 235) or a pidfd.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import time
+from dataclasses import dataclass
+
+from sglangctl import procfs, systemd
+
+INVOCATION = "/run/systemd/units/invocation:"
+PROPERTIES = (
+    "LoadState",
+    "ActiveState",
+    "SubState",
+    "Result",
+    "InvocationID",
+    "MainPID",
+    "ExecMainPID",
+    "ExecMainCode",
+    "ExecMainStatus",
+    "ExecMainStartTimestampMonotonic",
+    "ExecMainExitTimestampMonotonic",
+    "ControlGroup",
+)
+CLD_EXITED = 1
+"""ExecMainCode: 1 exited, 2 killed, 3 dumped (waitid(2))."""
+UNIT_PROCESS_EXITED = "98e322203f7a4ed290d09fe03c09fe15"
+"""MESSAGE_ID of systemd's line "Main process exited, code=..., status=..." (sd-messages.h)."""
+
+
+@dataclass(frozen=True)
+class UnitState:
+    """`systemctl show` of the unit. `started`: of the main process, on time.monotonic()."""
+
+    active: str
+    sub: str
+    result: str
+    invocation_id: str
+    main_pid: int
+    """0 when there is none (any more)."""
+    exec_pid: int
+    """The main process of the last run, also after its end."""
+    started: float | None
+    exited: bool
+    returncode: int | None
+    """Of the last run's main process, negative for a signal; None while it runs."""
+    control_group: str
+
+
+def state(unit: str) -> UnitState | None:
+    """None without systemd, or when the unit is not there."""
+    found = systemd.show(unit, *PROPERTIES)
+    if found is None or found.get("LoadState") in (None, "", "not-found"):
+        return None
+    exited = _number(found, "ExecMainExitTimestampMonotonic") > 0
+    started = _number(found, "ExecMainStartTimestampMonotonic")
+    return UnitState(
+        active=found.get("ActiveState", ""),
+        sub=found.get("SubState", ""),
+        result=found.get("Result", ""),
+        invocation_id=found.get("InvocationID", ""),
+        main_pid=_number(found, "MainPID"),
+        exec_pid=_number(found, "ExecMainPID"),
+        started=started / 1e6 if started else None,
+        exited=exited,
+        returncode=returncode(_number(found, "ExecMainCode"), _number(found, "ExecMainStatus"))
+        if exited
+        else None,
+        control_group=found.get("ControlGroup", ""),
+    )
+
+
+def returncode(code: int, status: int) -> int:
+    """An exit status as Python has it: negative for a signal."""
+    return status if code == CLD_EXITED else -status
+
+
+def invocation(unit: str) -> str | None:
+    """The id of the unit's present run, without asking systemd; None when it does not run.
+
+    Where systemd keeps no such link (a container that hides /run) it is asked.
+    """
+    try:
+        return os.readlink(INVOCATION + unit)
+    except FileNotFoundError:
+        if os.path.isdir(os.path.dirname(INVOCATION)):
+            return None
+    except OSError:
+        pass
+    found = state(unit)
+    return found.invocation_id or None if found and found.active != "inactive" else None
+
+
+def exit_of(unit: str, invocation_id: str, pid: int, patience_s: float = 1.5) -> int | None:
+    """How the main process `pid` of this run ended; None when it cannot be found out.
+
+    systemd may still have to collect it (then we wait a little), or may have started the next
+    run already (then its own journal knows).
+    """
+    end = time.monotonic() + patience_s
+    while True:
+        found = state(unit)
+        if found is None:
+            return None
+        if found.invocation_id not in ("", invocation_id) or found.exec_pid not in (0, pid):
+            return logged_exit(invocation_id)
+        if found.exited:
+            return found.returncode
+        if time.monotonic() >= end:
+            return logged_exit(invocation_id)
+        time.sleep(0.05)
+
+
+def logged_exit(invocation_id: str) -> int | None:
+    """The end of a run's main process from the system's journal, None if it is not there."""
+    if not invocation_id:
+        return None
+    result = systemd.run(
+        [
+            "journalctl",
+            "--no-pager",
+            "--quiet",
+            "--output=json",
+            "--lines=20",
+            f"INVOCATION_ID={invocation_id}",
+            f"MESSAGE_ID={UNIT_PROCESS_EXITED}",
+        ],
+        timeout_s=5.0,
+    )
+    for line in reversed(result.stdout.splitlines()):
+        try:
+            entry = json.loads(line)
+            if entry.get("COMMAND", "ExecStart") != "ExecStart":
+                continue  # ExecStartPost and the like end under the same message id
+            codes = {"exited": 1, "killed": 2, "dumped": 3}
+            return returncode(codes[entry["EXIT_CODE"]], int(entry["EXIT_STATUS"]))
+        except (ValueError, KeyError, AttributeError):
+            continue
+    return None
+
+
+def being_stopped(unit: str) -> bool:
+    """Whether somebody asked systemd to stop (or restart) the unit: a job says so."""
+    result = systemd.systemctl("list-jobs", "--no-legend", "--plain", "--full", timeout_s=5.0)
+    for line in result.stdout.splitlines():
+        words = line.split()
+        if len(words) >= 3 and words[1] == unit and words[2] in ("stop", "restart"):
+            return True
+    return False
+
+
+def age_s(pid: int) -> float | None:
+    """Seconds since a process was started; None when it is gone."""
+    found = procfs.stat(pid)
+    if found is None:
+        return None
+    return time.clock_gettime(time.CLOCK_BOOTTIME) - found.start / procfs.TICKS
+
+
+def _number(found: dict[str, str], name: str) -> int:
+    try:
+        return int(found.get(name, "0") or 0)
+    except ValueError:
+        return 0

@@ -1,0 +1,179 @@
+"""Prove that an engine serves, with a generation of our own.
+
+What is looked at: the process that listens on the port is this engine's and of this start, /health
+is 200, the served model is ours, every rank is alive, one generation is sane text, and with a
+drafter its accept length over our own prompts.
+
+Exit status: 0 ready (or degraded, unless the inventory says `readiness.degraded: fail`), 1 not
+ready, 2 could not check.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import sys
+from dataclasses import asdict, dataclass
+from typing import Any
+
+from sglangctl import cgroup, processes, proof, starts, unit
+from sglangctl.config import VERSION, ConfigError, EngineConfig, load_engine
+from sglangctl.http_probe import endpoint
+from sglangctl.paths import Paths
+from sglangctl.ready import Check, Decision, decide
+from sglangctl.terminal import harmless
+
+PROVEN = ("serving", "ready", "degraded")
+
+
+@dataclass(frozen=True)
+class Report:
+    """`sglangctl verify --json`, under "verify". Unknown is null."""
+
+    name: str
+    outcome: str | None
+    """ready or degraded; else what the watch last said of the engine, if it is not up."""
+    cause: str | None
+    sentence: str
+    """The answer in one sentence."""
+    status: int
+    """The exit status: 0, 1 or 2."""
+    checks: tuple[Check, ...] = ()
+    text: str | None = None
+    tokens: int | None = None
+    tokens_per_s: float | None = None
+    ttft_s: float | None = None
+    accept_length: float | None = None
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("name", metavar="NAME", help="the engine")
+    parser.add_argument("--json", action="store_true", help="one JSON document")
+    parser.add_argument("--pid", type=int, help="the engine's main process, where no unit runs it")
+
+
+def run(args: argparse.Namespace) -> int:
+    paths = Paths()
+    try:
+        config = load_engine(args.name, paths)
+        report = verify(config, paths, args.pid, quiet=args.json)
+    except ConfigError as error:
+        report = could_not_check(args.name, str(error))
+    except PermissionError as error:
+        sentence = f"{error.filename} cannot be read by this user: run it with sudo"
+        report = could_not_check(args.name, sentence)
+    if args.json:
+        print(json.dumps({"v": VERSION, "verify": asdict(report)}))
+    else:
+        print(as_text(report))
+    return report.status
+
+
+def verify(
+    config: EngineConfig, paths: Paths, pid: int | None = None, quiet: bool = True
+) -> Report:
+    """Look and ask; PermissionError when the engine's key is not ours to read."""
+    if pid is None:
+        state = unit.state(config.unit)
+        if state is None:
+            return could_not_check(
+                config.name,
+                f"there is no unit {config.unit} to look at: deploy first, or name the engine's "
+                "main process with --pid",
+            )
+        if not state.main_pid:
+            return not_running(config, paths, state)
+        pid = state.main_pid
+        folder = cgroup.folder_of_unit(state.control_group)
+        pids = cgroup.pids_in(folder) if folder else processes.group_of(pid)
+    else:
+        pids = processes.group_of(pid)
+    where = endpoint(config, paths)
+    found = proof.gather(config, where, pid, pids, say=lambda text: _say(text, quiet))
+    return judged(config, paths, found, decide(config, found.facts))
+
+
+def judged(config: EngineConfig, paths: Paths, found: proof.Proof, decision: Decision) -> Report:
+    """The report on an engine whose main process could be looked at."""
+    outcome, cause = decision.outcome, None
+    first = decision.first
+    if decision.outcome == "ready":
+        status, sentence = 0, f"{config.name} is ready"
+    elif decision.outcome == "degraded":
+        status = 1 if config.readiness.degraded == "fail" else 0
+        worst = next((check for check in decision.checks if check.passed is False), None)
+        sentence = f"{config.name} is degraded: {worst.detail if worst else 'see the checks'}"
+    elif decision.failed:
+        status = 1
+        outcome, cause = last_word(config, paths)
+        sentence = f"{config.name} is not ready: {first.detail if first else ''}"
+        if cause:
+            sentence += f" ({outcome}, {cause})"
+    else:
+        status = 2
+        outcome = None
+        sentence = f"could not check {config.name}: {first.detail if first else ''}"
+    generation = found.generation
+    return Report(
+        name=config.name,
+        outcome=outcome,
+        cause=cause,
+        sentence=sentence,
+        status=status,
+        checks=decision.checks,
+        text=generation.text[:500] if generation else None,
+        tokens=generation.tokens if generation else None,
+        tokens_per_s=_rounded(generation.tokens_per_s) if generation else None,
+        ttft_s=_rounded(generation.ttft_s) if generation else None,
+        accept_length=_rounded(found.acceptance.length) if found.acceptance else None,
+    )
+
+
+def not_running(config: EngineConfig, paths: Paths, state: unit.UnitState) -> Report:
+    """The report on an engine without a main process."""
+    outcome, cause = last_word(config, paths)
+    sentence = f"{config.name} does not run ({config.unit} is {state.active}/{state.sub})"
+    if cause:
+        sentence += f": {outcome}, {cause}"
+    sentence += f"; see: sglangctl status {config.name}"
+    return Report(config.name, outcome, cause, sentence, 1)
+
+
+def could_not_check(name: str, sentence: str) -> Report:
+    return Report(name, None, None, sentence, 2)
+
+
+def last_word(config: EngineConfig, paths: Paths) -> tuple[str | None, str | None]:
+    """Outcome and cause of the watch's last verdict, unless it says that the engine is up."""
+    try:
+        event = starts.last_verdict(paths.latest_journal(config.name))
+    except OSError:
+        return None, None
+    outcome = starts.outcome_of(event)
+    if event is None or outcome in ("-", *PROVEN):
+        return None, None
+    cause = event.get("cause")
+    return outcome, cause if isinstance(cause, str) else None
+
+
+def as_text(report: Report) -> str:
+    """For a terminal; what the engine said is made harmless."""
+    width = max((len(check.name) for check in report.checks), default=0)
+    words: dict[Any, str] = {True: "ok", False: "NOT OK", None: "?"}
+    lines = [report.sentence]
+    lines += [
+        f"  {check.name:<{width}}  {words[check.passed]:<6}  {check.detail}"
+        for check in report.checks
+    ]
+    if report.text:
+        lines.append(f"  it said: {report.text[:200]}")
+    return "\n".join(harmless(line) for line in lines)
+
+
+def _say(text: str, quiet: bool) -> None:
+    if not quiet and sys.stderr.isatty():
+        print(f"  {text} ...", file=sys.stderr, flush=True)
+
+
+def _rounded(value: float | None) -> float | None:
+    return None if value is None else round(value, 3)
