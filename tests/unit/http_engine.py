@@ -28,7 +28,7 @@ class Engine:
     tokens: int | None = None
     version: str = "0.5.23"
     verify_calls: int | None = None
-    info: dict[str, Any] = field(default_factory=dict)
+    info: dict[str, Any] = field(default_factory=lambda: {"speculative_algorithm": None})
     metrics: Callable[[], str] | None = None
     chat_status: int = 200
     trickle: bool = False
@@ -57,10 +57,10 @@ def serving(engine: Engine, port: int = 0) -> Iterator[Engine]:
 
         def _serve(self, document: dict[str, Any] | None) -> None:
             engine.requests.append((self.path, document, dict(self.headers)))
-            if not self.path.startswith(("/health", "/metrics")) and engine.api_key:
-                if self.headers.get("Authorization") != f"Bearer {engine.api_key}":
-                    self._answer(401, {"error": "Unauthorized"})
-                    return
+            open_to_all = self.path.startswith(("/health", "/metrics")) or not engine.api_key
+            if not open_to_all and self.headers.get("Authorization") != f"Bearer {engine.api_key}":
+                self._answer(401, {"error": "Unauthorized"})
+                return
             engine.in_flight += 1
             engine.most_in_flight = max(engine.most_in_flight, engine.in_flight)
             try:
@@ -121,10 +121,10 @@ def serving(engine: Engine, port: int = 0) -> Iterator[Engine]:
             while engine.trickle:
                 time.sleep(0.05)
                 self._chunk(b": keep-alive\n")
-            if document.get("return_spec_tokens_details") and engine.version == "0.5.23":
-                if engine.verify_calls:
-                    details = {"spec_tokens_details": self._meta(("0.5.23",))}
-                    self._event({"choices": [], "sglext": details})
+            asked = document.get("return_spec_tokens_details") and engine.verify_calls
+            if asked and engine.version == "0.5.23":
+                details = {"spec_tokens_details": self._meta(("0.5.23",))}
+                self._event({"choices": [], "sglext": details})
             if document.get("stream_options", {}).get("include_usage"):
                 self._event({"choices": [], "usage": {"completion_tokens": self._count()}})
             self._chunk(b"data: [DONE]\n\n")

@@ -68,7 +68,13 @@ def test_text_of_a_broken_model_is_not_sane(words: list[str], fault: str) -> Non
 
 @pytest.mark.parametrize(
     "text",
-    ["Paris.", "no", "ha ha ha", "bodetimebjUT Tokenizer_')}glang\ufffd %}\\\" NAMEtoken torch", "1111"],
+    [
+        "Paris.",
+        "no",
+        "ha ha ha",
+        "bodetimebjUT Tokenizer_')}glang\ufffd %}\\\" NAMEtoken torch",
+        "1111",
+    ],
 )
 def test_odd_but_real_text_is_sane(text: str) -> None:
     assert fault_of(text) is None

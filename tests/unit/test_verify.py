@@ -1,0 +1,163 @@
+from __future__ import annotations
+
+import json
+import os
+import signal
+import socket
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from sglangctl import procfs
+from sglangctl.cli import main
+from tests.unit.http_engine import Engine, serving
+from tests.unit.tiny_engine import running
+
+
+@pytest.fixture
+def port() -> int:
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        return int(free.getsockname()[1])
+
+
+@pytest.fixture
+def root(tmp_path: Path, port: int, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
+    monkeypatch.setenv("SGLANGCTL_ROOT", str(tmp_path))
+    write_config(tmp_path, port)
+    yield tmp_path
+
+
+def write_config(root: Path, port: int, **more: Any) -> None:
+    folder = root / "etc/sglangctl/engines"
+    folder.mkdir(parents=True, exist_ok=True)
+    document = {
+        "v": 1, "name": "tiny", "unit": "sglang-tiny.service", "user": "root", "port": port,
+        "listen": "127.0.0.1", "model": "/m", "served_name": "tiny",
+        "limits": {"http_timeout_s": 2.0, "generate_timeout_s": 5.0}, **more,
+    }  # fmt: skip
+    (folder / "tiny.json").write_text(json.dumps(document))
+
+
+def serves(port: int, seconds: float = 20.0) -> None:
+    end = time.monotonic() + seconds
+    while time.monotonic() < end:
+        with socket.socket() as client:
+            if client.connect_ex(("127.0.0.1", port)) == 0:
+                return
+        time.sleep(0.05)
+    raise AssertionError("the tiny engine did not come up")
+
+
+def verify(capsys: pytest.CaptureFixture[str], pid: int) -> tuple[int, dict[str, Any]]:
+    status = main(["verify", "tiny", "--json", "--pid", str(pid)])
+    document = json.loads(capsys.readouterr().out)
+    assert document["v"] == 1
+    return status, document["verify"]
+
+
+def test_a_real_process_tree_is_ready(
+    root: Path, port: int, capsys: pytest.CaptureFixture[str]
+) -> None:
+    write_config(root, port, tensor_parallel=2)
+    with running(port, "--ranks", "2") as engine:
+        serves(port)
+        status, report = verify(capsys, engine.pid)
+        assert (status, report["outcome"]) == (0, "ready")
+        assert [check["passed"] for check in report["checks"]] == [True] * 6
+        assert report["text"] == "Paris is the capital."
+        assert report["tokens"] == 5 and report["ttft_s"] > 0
+        assert main(["verify", "tiny", "--pid", str(engine.pid)]) == 0
+        assert "tiny is ready" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize("title", ["sglang::scheduler_TP1", "sglang::detokenizer"])
+def test_a_stopped_process_is_named(
+    root: Path, port: int, capsys: pytest.CaptureFixture[str], title: str
+) -> None:
+    write_config(root, port, tensor_parallel=2)
+    with running(port, "--ranks", "2") as engine:
+        serves(port)
+        found = [
+            pid
+            for pid in procfs.pids()
+            if procfs.cmdline(pid)[:1] == [title]
+            and (stat := procfs.stat(pid)) is not None
+            and stat.pgid == engine.pid
+        ]
+        os.kill(found[0], signal.SIGSTOP)
+        status, report = verify(capsys, engine.pid)
+    assert (status, report["outcome"]) == (1, None)
+    assert f"{title} (pid {found[0]}) is stopped" in report["sentence"]
+
+
+def test_another_server_on_our_port_is_never_ready(
+    root: Path, port: int, capsys: pytest.CaptureFixture[str]
+) -> None:
+    with socket.socket() as other:
+        other.bind(("127.0.0.1", 0))
+        elsewhere = other.getsockname()[1]
+    # The port answers everything rightly, but it is this test's process that answers.
+    with running(elsewhere) as engine, serving(Engine(), port) as impostor:
+        serves(elsewhere)
+        status, report = verify(capsys, engine.pid)
+        assert "/v1/chat/completions" not in impostor.paths()
+    assert status == 1
+    assert f"{port} belongs to another process: pid {os.getpid()}" in report["sentence"]
+
+
+def test_nobody_listens(root: Path, port: int, capsys: pytest.CaptureFixture[str]) -> None:
+    with running(port, "--load-s", "60") as engine:
+        time.sleep(0.5)
+        status, report = verify(capsys, engine.pid)
+    assert status == 1
+    assert f"nobody listens on {port}" in report["sentence"]
+
+
+def test_another_model_is_served(root: Path, port: int, capsys: pytest.CaptureFixture[str]) -> None:
+    with running(port, "--model", "other") as engine:
+        serves(port)
+        status, report = verify(capsys, engine.pid)
+    assert status == 1
+    assert report["sentence"] == "tiny is not ready: serves other"
+
+
+def test_a_dead_pid(root: Path, port: int, capsys: pytest.CaptureFixture[str]) -> None:
+    with running(port) as engine:
+        pass
+    status, report = verify(capsys, engine.pid)
+    assert status == 1
+    assert report["checks"][0] == {
+        "name": "main process", "passed": False, "detail": "does not run", "degrades": False,
+    }  # fmt: skip
+
+
+def test_without_a_configuration_or_a_unit_it_could_not_check(
+    root: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main(["verify", "nobody", "--json"]) == 2
+    report = json.loads(capsys.readouterr().out)["verify"]
+    assert "deploy first" in report["sentence"]
+    assert main(["verify", "tiny", "--json"]) == 2
+    report = json.loads(capsys.readouterr().out)["verify"]
+    assert "--pid" in report["sentence"]
+
+
+def test_degraded_fails_only_where_the_inventory_says_so(
+    root: Path, port: int, capsys: pytest.CaptureFixture[str]
+) -> None:
+    # The tiny engine's /server_info knows of no speculation at all: off, though declared.
+    for policy, expected in (("commit", 0), ("fail", 1)):
+        write_config(
+            root,
+            port,
+            drafter={"algorithm": "EAGLE3", "path": "/d"},
+            readiness={"degraded": policy},
+        )
+        with running(port) as engine:
+            serves(port)
+            status, report = verify(capsys, engine.pid)
+        assert (status, report["outcome"]) == (expected, "degraded")

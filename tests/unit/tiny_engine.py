@@ -1,0 +1,91 @@
+"""A small process tree with an engine's titles and port: `python -m tests.unit.tiny_engine`.
+
+Main process, `sglang::scheduler_TPn` and `sglang::detokenizer`, as real processes that can be
+stopped and killed. A killed child ends the whole, as SGLang does: its line in the log, then -9.
+"""
+
+from __future__ import annotations
+
+import argparse
+import contextlib
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+from tests.unit.http_engine import Engine, serving
+
+
+def child(title: str) -> subprocess.Popen[bytes]:
+    """A process whose command line is `title` alone; it ends when its parent does (end of file)."""
+    return subprocess.Popen([title], executable="/bin/cat", stdin=subprocess.PIPE)
+
+
+def say(text: str) -> None:
+    print(time.strftime("[%Y-%m-%d %H:%M:%S] ") + text, flush=True)
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser()
+    parser.add_argument("--port", type=int, required=True)
+    parser.add_argument("--ranks", type=int, default=1)
+    parser.add_argument("--load-s", type=float, default=0.2)
+    parser.add_argument("--model", default="tiny")
+    parser.add_argument("--fail", help="print this line and exit 1 instead of serving")
+    args = parser.parse_args()
+    titles = [f"sglang::scheduler_TP{rank}" for rank in range(args.ranks)]
+    if args.ranks == 1:
+        titles = ["sglang::scheduler"]
+    children = {title: child(title) for title in [*titles, "sglang::detokenizer"]}
+    say("server_args={'model_path': '/m', 'api_key': 'sk-planted'}")
+    say("Load weight begin. avail mem=90.00 GB")
+    time.sleep(args.load_s)
+    if args.fail:
+        say(args.fail)
+        return 1
+    say("Load weight end. elapsed=0.20 s, type=Tiny, avail mem=80.00 GB, mem usage=10.00 GB.")
+    signal.signal(signal.SIGTERM, lambda number, frame: sys.exit(0))
+    engine = Engine(model=args.model)
+    with serving(engine, args.port):
+        say(f"INFO:     Uvicorn running on http://127.0.0.1:{args.port} (Press CTRL+C to quit)")
+        say("The server is fired up and ready to roll!")
+        while True:
+            time.sleep(0.1)
+            for title, process in children.items():
+                if process.poll() is not None:
+                    name = title.replace("sglang::", "")
+                    say(
+                        f"Subprocess {name} (pid={process.pid}) crashed with exit code "
+                        f"{process.returncode}. Triggering SIGQUIT for cleanup..."
+                    )
+                    os.kill(os.getpid(), signal.SIGKILL)
+
+
+@contextmanager
+def running(
+    port: int, *arguments: str, log: Path | None = None
+) -> Iterator[subprocess.Popen[bytes]]:
+    """The tiny engine as a process group of its own, gone afterwards."""
+    with contextlib.ExitStack() as stack:
+        target = stack.enter_context(open(log, "ab")) if log else subprocess.DEVNULL
+        process = subprocess.Popen(
+            [sys.executable, "-m", "tests.unit.tiny_engine", "--port", str(port), *arguments],
+            stdout=target,
+            stderr=subprocess.STDOUT if log else subprocess.DEVNULL,
+            stdin=subprocess.DEVNULL,
+            start_new_session=True,
+        )
+        try:
+            yield process
+        finally:
+            with contextlib.suppress(ProcessLookupError):
+                os.killpg(process.pid, signal.SIGKILL)
+            process.wait()
+
+
+if __name__ == "__main__":
+    sys.exit(main())
