@@ -1,0 +1,315 @@
+"""Does the kernel work in this environment? torch, then sgl_kernel, then one real operation.
+
+An import does not find a missing cubin: CUDA looks for it at the first launch. So one small
+kernel of common_ops (silu_and_mul, in every version) is run and its numbers are compared.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import signal
+import subprocess
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+
+from sglangctl.kernel.inspect import Inspection
+from sglangctl.kernel.venv import Torch, Venv
+
+TIMEOUT_S = 300.0
+"""Importing torch from a cold disk takes a minute; the operation under a second."""
+OK, FAILED, UNKNOWN = "ok", "failed", "unknown"
+
+# Runs in the engine's environment. Its answers go to a descriptor of their own, because torch and
+# the libraries under it print as they please.
+PROGRAM = """
+import json, os, sys
+out = os.fdopen(int(sys.argv[1]), "w")
+def tell(**fields):
+    out.write(json.dumps(fields) + "\\n")
+    out.flush()
+tell(stage="torch")
+import torch
+tell(stage="sgl_kernel", torch=torch.__version__, cuda=torch.version.cuda)
+import sgl_kernel
+tell(stage="gpu", kernel=getattr(sgl_kernel, "__version__", None))
+if not torch.cuda.is_available():
+    tell(stage="no-gpu")
+    sys.exit(0)
+tell(stage="op", gpu=torch.cuda.get_device_name(), sm="%d%d" % torch.cuda.get_device_capability())
+x = torch.linspace(-4, 4, 1024, device="cuda").reshape(4, 256).to(torch.float16)
+got = sgl_kernel.silu_and_mul(x)
+torch.cuda.synchronize()
+a, b = x.float().chunk(2, dim=-1)
+error = float((got.float() - torch.nn.functional.silu(a) * b).abs().max())
+tell(stage="done", error=error)
+"""
+
+
+@dataclass(frozen=True)
+class Check:
+    """The document of `sglangctl kernel check --json`."""
+
+    outcome: str
+    """`ok` (the operation ran and its numbers are right), `failed`, `unknown` (it was not run)."""
+    reason: str
+    cause: str | None = None
+    """From the list of causes of a failed start: kernel-broken, no-kernel-image, ..."""
+    next_step: str | None = None
+    stage: str | None = None
+    """Where it ended: torch, sgl_kernel, gpu, op, done."""
+    torch: str | None = None
+    kernel: str | None = None
+    gpu: str | None = None
+    returncode: int | None = None
+    evidence: tuple[str, ...] = ()
+    v: int = 1
+
+    @property
+    def exit_status(self) -> int:
+        return {OK: 0, FAILED: 1}.get(self.outcome, 2)
+
+
+@dataclass(frozen=True)
+class Translation:
+    """A line of an import's or launch's failure -> cause, sentence and next step.
+
+    The sentence may name {symbol}, {library}, {built}, {torch} and {cuda}.
+    """
+
+    pattern: re.Pattern[str]
+    cause: str
+    sentence: str
+    next_step: str
+    outcome: str = FAILED
+
+
+def _row(
+    pattern: str, cause: str, sentence: str, next_step: str, outcome: str = FAILED
+) -> Translation:
+    return Translation(re.compile(pattern), cause, sentence, next_step, outcome)
+
+
+ANEW = "deploy again: it installs the kernel anew"
+TRANSLATIONS = (
+    _row(
+        r"undefined symbol: (?P<symbol>\S+)",
+        "kernel-broken",
+        "the kernel was built for {built}, the environment has torch {torch} (it has no {symbol})",
+        "install the kernel of this torch, or kernel.source: build",
+    ),
+    _row(
+        r"libcuda\.so\.1: cannot open",
+        "driver-mismatch",
+        "there is no NVIDIA driver on this host (libcuda.so.1 is missing)",
+        "install the driver, then see that nvidia-smi answers",
+    ),
+    _row(
+        r"(?P<library>lib(?:nvrtc|cudart|cublas\w*|cusparse|nvJitLink)\.so\.(?P<major>\d+)): "
+        r"cannot open",
+        "kernel-broken",
+        "the kernel is for CUDA {major} ({library} is missing), the environment's torch {torch} "
+        "brings CUDA {cuda}",
+        "take the kernel for this CUDA, or kernel.source: build",
+    ),
+    _row(
+        r"(?P<library>\S+\.so[.\d]*): (?:file too short|invalid ELF header|cannot read file data"
+        r"|ELF load command .*(?:past end|beyond))|file too short|past end of file",
+        "kernel-broken",
+        "a library of the kernel is cut short ({library})",
+        ANEW,
+    ),
+    _row(
+        r"version [`'](?P<symbol>GLIBC(?:XX)?_[\d.]+)' not found",
+        "kernel-broken",
+        "the kernel needs {symbol}, which this host's system libraries are too old for",
+        "kernel.source: build, on this host or one with the same distribution",
+    ),
+    _row(
+        r"(?P<library>\S+\.so[.\d]*): cannot open shared object file",
+        "kernel-broken",
+        "the kernel needs {library}, which is not on this host",
+        "install what brings it (libnuma1 for libnuma.so.1), then deploy again",
+    ),
+    _row(
+        r"No module named '(?:sgl_kernel)'",
+        "kernel-broken",
+        "no kernel is installed in the environment",
+        ANEW,
+    ),
+    _row(
+        r"No module named 'torch'", "kernel-broken", "the environment has no torch", "deploy again"
+    ),
+    _row(
+        r"no kernel image is available",
+        "no-kernel-image",
+        "the kernel holds no code for this GPU ({gpu}, sm_{sm})",
+        "sglangctl kernel inspect installed; then kernel.source: build",
+    ),
+    _row(
+        r"CUDA driver version is insufficient|unsupported PTX|driver on your system is too old"
+        r"|forward compatibility was attempted",
+        "driver-mismatch",
+        "the NVIDIA driver is too old for CUDA {cuda}",
+        "install a newer driver (CUDA 13 needs 580 or later, 12.8 needs 570)",
+    ),
+    _row(
+        r"out of memory|CUDA_ERROR_OUT_OF_MEMORY|cudaErrorMemoryAllocation",
+        "gpu-out-of-memory",
+        "the GPU has no memory left for a test: another engine holds it",
+        "not an error while the old engine runs; check again after the switch",
+        UNKNOWN,
+    ),
+    _row(
+        r"CUDA error|CUDA-capable|cudaError",
+        "gpu-fault",
+        "CUDA failed on {gpu}",
+        "see the evidence, and: dmesg | grep -i -e xid -e nvrm",
+    ),
+    _row(
+        r"Could not load any common_ops library",
+        "kernel-broken",
+        "the kernel's loader finds no library that it can load",
+        "sglangctl kernel inspect installed names why; deploying again installs it anew",
+    ),
+)
+SIGNALS = {
+    signal.SIGBUS: ("kernel-broken", "a library is cut short (SIGBUS while loading it)", ANEW),
+    signal.SIGSEGV: ("kernel-broken", "it crashed (SIGSEGV)", "sglangctl kernel inspect installed"),
+    signal.SIGILL: ("kernel-broken", "it uses instructions that this processor lacks", ANEW),
+    signal.SIGKILL: ("host-out-of-memory", "it was killed (SIGKILL)", "dmesg | grep -i oom"),
+}
+TOLERANCE = 0.05
+"""float16 at values up to 16: one unit in the last place is 0.0156."""
+
+
+def check(
+    venv: Venv, inspection: Inspection | None = None, environment: Mapping[str, str] | None = None
+) -> Check:
+    """Run PROGRAM in `venv`; `inspection` lets a failure name both versions."""
+    read, write = os.pipe()
+    try:
+        process = subprocess.Popen(
+            [str(venv.python), "-X", "faulthandler", "-c", PROGRAM, str(write)],
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.DEVNULL,
+            stderr=subprocess.PIPE,
+            pass_fds=(write,),
+            env={**os.environ, "PYTHONDONTWRITEBYTECODE": "1", **(environment or {})},
+            start_new_session=True,
+        )
+    except OSError as error:
+        os.close(read)
+        return Check(FAILED, f"{venv.python} does not run: {error}", "kernel-broken", ANEW)
+    finally:
+        os.close(write)
+    try:
+        _, stderr = process.communicate(timeout=TIMEOUT_S)
+    except subprocess.TimeoutExpired:
+        os.killpg(process.pid, signal.SIGKILL)
+        process.communicate()
+        stderr = f"no answer within {TIMEOUT_S:g} s".encode()
+    with os.fdopen(read, encoding="utf-8", errors="backslashreplace") as file:
+        answers = file.read()
+    text = stderr.decode("utf-8", "backslashreplace")
+    return judge(process.returncode, answers, text, venv.torch(), inspection)
+
+
+def judge(
+    returncode: int,
+    answers: str,
+    stderr: str,
+    torch: Torch | None = None,
+    inspection: Inspection | None = None,
+) -> Check:
+    """What the program's answers, its exit and its error text mean. Pure."""
+    said: dict[str, object] = {}
+    for line in answers.splitlines():
+        try:
+            said.update(json.loads(line))
+        except ValueError:
+            continue
+    stage = str(said.get("stage", "start"))
+    facts = Check(
+        OK,
+        "",
+        stage=stage,
+        torch=_text(said.get("torch")) or (torch.version if torch else None),
+        kernel=_text(said.get("kernel")) or (inspection.version if inspection else None),
+        gpu=_text(said.get("gpu")),
+        returncode=returncode,
+        evidence=_telling(stderr),
+    )
+    if returncode == 0 and stage == "done":
+        error = said.get("error")
+        if isinstance(error, float) and error < TOLERANCE:
+            return _with(facts, OK, f"silu_and_mul ran on {facts.gpu} and its numbers are right")
+        sentence = f"silu_and_mul computes wrong numbers on {facts.gpu} (off by {error})"
+        return _with(facts, FAILED, sentence, "kernel-broken", ANEW)
+    if returncode == 0 and stage == "no-gpu":
+        return _with(
+            facts,
+            UNKNOWN,
+            "torch and sgl_kernel load; no operation was run: torch sees no GPU",
+            next_step="nvidia-smi; on a host with a GPU this is a dead driver",
+        )
+    names = {
+        "torch": facts.torch or "(unknown)",
+        "cuda": _text(said.get("cuda")) or (torch.cuda if torch else None) or "(none)",
+        "built": _built_for(inspection),
+        "gpu": facts.gpu or "the GPU",
+        "sm": _text(said.get("sm")) or "?",
+    }
+    # The last lines come from the failure itself; what is said before may be a mere warning.
+    lines = [line for line in reversed(stderr.splitlines()) if line.strip()]
+    for row in TRANSLATIONS:
+        for line in lines:
+            match = row.pattern.search(line)
+            if match:
+                found = {key: value or "unnamed" for key, value in match.groupdict().items()}
+                sentence = row.sentence.format_map({**names, **found})
+                return _with(facts, row.outcome, sentence, row.cause, row.next_step)
+    if returncode < 0:
+        try:
+            number = signal.Signals(-returncode)
+        except ValueError:
+            number = signal.SIGSEGV
+        cause, sentence, step = SIGNALS.get(
+            number, ("kernel-broken", f"it died of {number.name}", ANEW)
+        )
+        return _with(facts, FAILED, f"{STAGES.get(stage, stage)}: {sentence}", cause, step)
+    last = lines[0].strip() if lines else f"exit status {returncode}, without a word"
+    sentence = f"{STAGES.get(stage, stage)}: {last[:300]}"
+    return _with(facts, FAILED, sentence, "unknown", "see the evidence")
+
+
+STAGES = {
+    "start": "Python did not start",
+    "torch": "importing torch failed",
+    "sgl_kernel": "importing sgl_kernel failed",
+    "gpu": "looking for a GPU failed",
+    "op": "silu_and_mul failed",
+}
+
+
+def _with(
+    facts: Check, outcome: str, reason: str, cause: str | None = None, next_step: str | None = None
+) -> Check:
+    return replace(facts, outcome=outcome, reason=reason, cause=cause, next_step=next_step)
+
+
+def _built_for(inspection: Inspection | None) -> str:
+    wanted = inspection.built_for if inspection else None
+    return f"torch {wanted}" if wanted else "another torch"
+
+
+def _text(value: object) -> str | None:
+    return str(value) if value else None
+
+
+def _telling(stderr: str) -> tuple[str, ...]:
+    """The lines worth keeping: errors first, at most 12, each cut to 400 characters."""
+    lines: Sequence[str] = [line.rstrip() for line in stderr.splitlines() if line.strip()]
+    errors = [line for line in lines if re.search(r"Error|error|cannot|CRITICAL|fault", line)]
+    return tuple(line[:400] for line in (errors or lines)[-12:])

@@ -1,0 +1,41 @@
+"""Import torch and sgl_kernel in the engine's environment and run one operation on the GPU.
+
+Exit status: 0 it works, 1 it does not (cause and next step are named), 2 it was not run (no GPU,
+or no memory left on it).
+"""
+
+from __future__ import annotations
+
+import argparse
+
+from sglangctl.kernel import check, common, inspect
+from sglangctl.terminal import harmless
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    common.add_venv(parser)
+    parser.add_argument("--json", action="store_true", help="the whole document")
+
+
+def run(args: argparse.Namespace) -> int:
+    try:
+        venv = common.chosen_venv(args)
+    except common.Unusable as error:
+        return common.complain(str(error))
+    # Only what the kernel says of itself is needed here: no cubins are read.
+    seen = inspect.inspect_installed(venv, None, None, everything=False)
+    result = check.check(venv, seen)
+    print(common.document(result) if args.json else "\n".join(table(result)))
+    return result.exit_status
+
+
+def table(result: check.Check) -> list[str]:
+    """The result for people."""
+    lines = [f"{result.outcome}: {result.reason}"]
+    if result.cause:
+        lines.append(f"  cause: {result.cause}; next: {result.next_step}")
+    elif result.next_step:
+        lines.append(f"  next: {result.next_step}")
+    if result.outcome != check.OK:
+        lines += [f"  | {line}" for line in result.evidence]
+    return [harmless(line) for line in lines]

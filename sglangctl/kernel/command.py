@@ -1,0 +1,33 @@
+"""Inspect, check, build and install the kernel (sgl-kernel, sglang-kernel).
+
+sglangctl kernel inspect installed --sm 120   what is in it, and whether it fits this GPU
+sglangctl kernel check                        run one operation of it
+"""
+
+from __future__ import annotations
+
+import argparse
+import importlib
+
+SUBCOMMANDS = {
+    "inspect": ("inspect_command", "what a wheel, folder or installed kernel holds: 0 usable"),
+    "check": ("check_command", "import it and run one operation: 0 ok, 1 failed, 2 not run"),
+}
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    commands = parser.add_subparsers(dest="subcommand", required=True, metavar="COMMAND")
+    for name, (module, summary) in SUBCOMMANDS.items():
+        loaded = importlib.import_module(f"sglangctl.kernel.{module}")
+        child = commands.add_parser(
+            name,
+            help=summary,
+            description=loaded.__doc__,
+            formatter_class=argparse.RawDescriptionHelpFormatter,
+        )
+        loaded.add_arguments(child)
+
+
+def run(args: argparse.Namespace) -> int:
+    module, _ = SUBCOMMANDS[args.subcommand]
+    return int(importlib.import_module(f"sglangctl.kernel.{module}").run(args))

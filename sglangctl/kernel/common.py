@@ -1,0 +1,99 @@
+"""What the kernel commands share: which environment, which GPU, how a document is printed."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import sys
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any
+
+from sglangctl.kernel.venv import Venv, VenvError, load
+from sglangctl.paths import Paths
+from sglangctl.terminal import harmless
+
+
+class Unusable(Exception):
+    """The command cannot do its work; one sentence, exit status 2."""
+
+
+def add_venv(parser: argparse.ArgumentParser) -> None:
+    group = parser.add_mutually_exclusive_group()
+    group.add_argument("--venv", type=Path, help="the engine's environment")
+    group.add_argument("--engine", metavar="NAME", help="the environment of this engine")
+
+
+def add_sm(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument(
+        "--sm", metavar="ARCH", help="GPU architecture (120, 12.0, sm_120a); default: this GPU's"
+    )
+
+
+def chosen_venv(args: argparse.Namespace) -> Venv:
+    """--venv, or that of --engine, or that of the only engine here; Unusable with what to do."""
+    try:
+        return load(args.venv or _engine_venv(args.engine))
+    except VenvError as error:
+        raise Unusable(str(error)) from None
+
+
+def chosen_sm(text: str | None) -> str | None:
+    """--sm without a kind letter, else this host's GPU; None when there is none to ask.
+
+    Unusable for text that is no architecture, and for GPUs of several kinds.
+    """
+    from sglangctl.kernel.cubins import parse_arch
+
+    if text is not None:
+        try:
+            return parse_arch(text).rstrip("af")
+        except ValueError as error:
+            raise Unusable(str(error)) from None
+    found = sorted(set(gpu_architectures()))
+    if len(found) > 1:
+        raise Unusable(f"this host has GPUs of several kinds ({', '.join(found)}): name one (--sm)")
+    return found[0] if found else None
+
+
+def gpu_architectures() -> list[str]:
+    """`120` for each GPU of this host; empty without a driver."""
+    from sglangctl import gpus
+
+    return [
+        str(gpu.compute_capability).replace(".", "")
+        for gpu in gpus.sample() or []
+        if gpu.compute_capability
+    ]
+
+
+def document(value: Any) -> str:
+    """A dataclass as our JSON: `v` first."""
+    fields = asdict(value)
+    return json.dumps({"v": fields.pop("v"), **fields}, indent=2)
+
+
+def complain(text: str) -> int:
+    """Say why the work could not be done; returns 2."""
+    print(f"sglangctl kernel: {harmless(text)}", file=sys.stderr)
+    return 2
+
+
+def _engine_venv(name: str | None) -> Path:
+    from sglangctl.config import ConfigError, load_engines
+
+    paths = Paths()
+    if name is None:
+        try:
+            names = [engine.name for engine in load_engines(paths)]
+        except ConfigError as error:
+            raise Unusable(str(error)) from None
+        if len(names) != 1:
+            known = ", ".join(names) or "none"
+            raise Unusable(f"name an engine (--engine; here: {known}) or an environment (--venv)")
+        name = names[0]
+    try:
+        manifest = json.loads((paths.current(name) / "manifest.json").read_text(encoding="utf-8"))
+        return Path(manifest["venv"])
+    except (OSError, ValueError, KeyError, TypeError) as error:
+        raise Unusable(f"the engine {name} has no live release ({error}); name --venv") from None

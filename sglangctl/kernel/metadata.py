@@ -1,0 +1,171 @@
+"""What a wheel or an installed distribution says of itself: METADATA, WHEEL, RECORD, direct_url."""
+
+from __future__ import annotations
+
+import csv
+import json
+import re
+import zipfile
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from email.parser import HeaderParser
+from pathlib import Path
+
+from sglangctl.kernel.venv import DISTRIBUTIONS
+
+TORCH_PIN = re.compile(r"^torch\s*(?:\(\s*)?={2,3}\s*([0-9][^;,\s)]*)")
+PROVENANCE = "sglangctl-provenance.json"
+"""Our builds carry this file in their .dist-info: it names the torch that they were built for."""
+
+
+class MetadataError(Exception):
+    """A wheel without usable metadata; the text says what is missing."""
+
+
+@dataclass(frozen=True)
+class Metadata:
+    """Of one distribution. `tags` are its Python-ABI tags, e.g. `cp310-abi3`."""
+
+    distribution: str
+    version: str
+    torch_pin: str | None
+    tags: tuple[str, ...]
+    built_for_torch: str | None = None
+    """From our own provenance file; None for wheels of others."""
+
+
+def from_wheel(path: Path) -> Metadata:
+    """The metadata of a wheel file; MetadataError when it is none of the two kernels' names."""
+    with zipfile.ZipFile(path) as archive:
+        folder = next(
+            (
+                name.split("/")[0]
+                for name in archive.namelist()
+                if re.fullmatch(r"[^/]+\.dist-info/METADATA", name)
+            ),
+            None,
+        )
+        if folder is None:
+            raise MetadataError("it has no .dist-info/METADATA")
+
+        def text(name: str) -> str:
+            try:
+                return archive.read(f"{folder}/{name}").decode("utf-8", "backslashreplace")
+            except KeyError:
+                return ""
+
+        return _parse(text("METADATA"), text("WHEEL"), text(PROVENANCE))
+
+
+def from_folder(dist_info: Path) -> Metadata:
+    """The metadata of an installed distribution (missing files count as empty)."""
+
+    def text(name: str) -> str:
+        try:
+            return (dist_info / name).read_text(encoding="utf-8", errors="backslashreplace")
+        except OSError:
+            return ""
+
+    stem, _, version = dist_info.name[: -len(".dist-info")].partition("-")
+    metadata = text("METADATA") or f"Name: {stem}\nVersion: {version}\n"
+    return _parse(metadata, text("WHEEL"), text(PROVENANCE))
+
+
+def normalized(name: str) -> str:
+    """A distribution's name as PyPI compares it (PEP 503)."""
+    return re.sub(r"[-_.]+", "-", name).lower()
+
+
+def python_fits(tags: Sequence[str], version: tuple[int, int]) -> bool:
+    """Whether a wheel with these Python-ABI tags is for Python `version`.
+
+    `cpXY-abi3`: this one or later; `cpXY-cpXY`: exactly; `py3-none`: any.
+    """
+    for tag in tags:
+        python, _, abi = tag.partition("-")
+        match = re.fullmatch(r"cp(\d)(\d+)", python)
+        if python == "py3":
+            return True
+        if match:
+            wanted = (int(match.group(1)), int(match.group(2)))
+            if wanted == version or (abi == "abi3" and wanted <= version):
+                return True
+    return False
+
+
+def record(dist_info: Path) -> Iterator[tuple[str, int | None]]:
+    """(path, bytes) of each line of RECORD; nothing when it cannot be read."""
+    try:
+        text = (dist_info / "RECORD").read_text(encoding="utf-8")
+    except OSError:
+        return
+    for row in csv.reader(text.splitlines()):
+        if len(row) >= 3:
+            yield row[0], int(row[2]) if row[2].isdigit() else None
+
+
+def leftovers(site: Path, dist_info: Path) -> list[str]:
+    """The .so under sgl_kernel/ that RECORD does not list: another installation's remains."""
+    known = {path for path, _ in record(dist_info)}
+    if not known:
+        return []
+    return sorted(
+        name
+        for path in (site / "sgl_kernel").rglob("*.so")
+        if (name := str(path.relative_to(site))) not in known
+    )
+
+
+def missing(site: Path, dist_info: Path) -> list[str]:
+    """What RECORD lists under sgl_kernel/ and is not there, or has another size."""
+    found = []
+    for name, size in record(dist_info):
+        if not name.startswith("sgl_kernel/") or name.endswith(".pyc"):
+            continue
+        try:
+            actual = (site / name).stat().st_size
+        except OSError:
+            found.append(f"{name} is missing")
+            continue
+        if size is not None and size != actual:
+            found.append(f"{name} has {actual} bytes instead of {size}")
+    return sorted(found, key=lambda text: ".so" not in text)
+
+
+def editable_source(dist_info: Path) -> str | None:
+    """The source folder of an editable install, None for a real one."""
+    try:
+        document = json.loads((dist_info / "direct_url.json").read_text(encoding="utf-8"))
+        if document.get("dir_info", {}).get("editable"):
+            return str(document.get("url", "a source tree"))
+    except (OSError, ValueError, AttributeError):
+        pass
+    names = [name for name, _ in record(dist_info)]
+    if any(re.match(r"_\w+_editable\.(?:py|pth)$|__editable__", name) for name in names):
+        return "a source tree"
+    return None
+
+
+def _parse(metadata: str, wheel: str, provenance: str) -> Metadata:
+    headers = HeaderParser().parsestr(metadata)
+    name, version = normalized(headers.get("Name") or ""), headers.get("Version") or ""
+    if name not in DISTRIBUTIONS:
+        raise MetadataError(f"it is {name or 'nameless'}, not {' or '.join(DISTRIBUTIONS)}")
+    pins = [match for line in headers.get_all("Requires-Dist") or [] if (match := _pin(line))]
+    tags = HeaderParser().parsestr(wheel).get_all("Tag") or []
+    try:
+        built = json.loads(provenance)["inputs"]["torch"] if provenance else None
+    except (ValueError, KeyError, TypeError):
+        built = None
+    return Metadata(
+        distribution=name,
+        version=version,
+        torch_pin=pins[0] if pins else None,
+        tags=tuple("-".join(tag.split("-")[:2]) for tag in tags),
+        built_for_torch=str(built) if built else None,
+    )
+
+
+def _pin(line: str) -> str | None:
+    match = TORCH_PIN.match(line.strip())
+    return match.group(1) if match else None
