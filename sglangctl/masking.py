@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -31,6 +31,23 @@ class Masker:
 
     def mask(self, text: str) -> str:
         return self._pattern.sub(MASK, text) if self._pattern else text
+
+
+def mask_argv(argv: Sequence[str]) -> list[str]:
+    """A command line for showing: `--api-key X`, `--api-key=X` and `HF_TOKEN=X` without the X."""
+    shown, hide = [], False
+    for word in argv:
+        name, separator, _ = word.partition("=")
+        bare = name.lstrip("-")
+        secret = len(bare) <= 64 and is_secret_name(bare)
+        if hide and not word.startswith("--"):
+            shown.append(MASK)
+        elif separator and secret:
+            shown.append(f"{name}={MASK}")
+        else:
+            shown.append(word)
+        hide = secret and not separator and word.startswith("--")
+    return shown
 
 
 def escaped(secret: str) -> str:

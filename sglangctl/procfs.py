@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 from collections.abc import Iterator
 from dataclasses import dataclass
 
@@ -83,11 +84,10 @@ def read_bytes(pid: int, name: str) -> bytes | None:
 
 
 def uid(pid: int) -> int | None:
-    """The real user id of a process."""
-    try:
-        return os.stat(f"{PROC}/{pid}").st_uid
-    except OSError:
-        return None
+    """The real user id of a process. (The owner of /proc/PID is root's for one that is not
+    dumpable, whoever runs it.)"""
+    match = re.search(r"^Uid:\s+(\d+)", read_text(pid, "status") or "", re.MULTILINE)
+    return int(match.group(1)) if match else None
 
 
 def links(pid: int) -> Iterator[str]:

@@ -1,0 +1,286 @@
+"""Who has the GPUs: every process with /dev/nvidia<N> open or memory on a GPU, and its class.
+
+The classes, relative to an engine of the inventory: `ours` (in its unit), `sibling` (in another
+engine's unit: never ended), `replaced` (in a unit that the inventory replaces, or an orphan of
+it), `engine` (another inference engine, by its own title or command), `protected` (the driver's
+and the desktop's own: never ended), `foreign` (anything else).
+
+With --json: {"v": 1, "holders": [{"pid", "gpus", "class", "reason", "unit", ...}], "gpus": [...],
+"reason"}; `reason` says why GPU numbers are missing, else null. Exit status 0.
+"""
+
+from __future__ import annotations
+
+import argparse
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, fields
+from typing import Any
+
+from sglangctl import classes, gpus, membership, openfiles, pidfds, procfs, units
+from sglangctl.classes import Classified, Context, Process, Replaced
+from sglangctl.config import EngineConfig, HostConfig
+
+LONGEST_COMMAND = 128 * 1024
+"""Characters of a command line that are kept: Linux's own limit for one argument."""
+
+
+@dataclass(frozen=True)
+class Holder:
+    """One process. Memory in MiB; None: the driver cannot tell. `start` is in clock ticks since
+    boot and names, with pid (and inode, where not 0), this process for good."""
+
+    pid: int
+    gpus: tuple[int, ...]
+    class_: str
+    """`class` in JSON."""
+    reason: str
+    unit: str | None
+    container: str | None
+    container_name: str | None
+    container_engine: str | None
+    uid: int
+    user: str
+    title: str
+    """One line, harmless for a terminal, not cut."""
+    command: tuple[str, ...]
+    """argv, secrets masked."""
+    memory_mib: Mapping[int, int | None]
+    """GPU index -> MiB, of the GPUs on which the driver lists it."""
+    state: str
+    started: str
+    """UTC, as in 2026-11-29T17:45:00Z."""
+    start: int
+    inode: int
+    ppid: int
+    session: int
+    system_unit: str | None
+    ports: tuple[int, ...] = ()
+    """Of the ports that were asked for, those on which it listens."""
+
+    @property
+    def identity(self) -> pidfds.Identity:
+        return pidfds.Identity(self.pid, self.start, self.inode)
+
+    def to_json(self) -> dict[str, Any]:
+        """Field names as here, but `class`."""
+        values = {item.name: getattr(self, item.name) for item in fields(self)}
+        values["class"] = values.pop("class_")
+        return values
+
+
+@dataclass(frozen=True)
+class Facts:
+    """A process that holds a GPU (or one of the wanted ports), before it is classified."""
+
+    process: Process
+    identity: pidfds.Identity
+    member: membership.Membership
+    stat: procfs.Stat
+    gpus: tuple[int, ...]
+    memory_mib: Mapping[int, int | None]
+    ports: tuple[int, ...]
+
+
+@dataclass(frozen=True)
+class Survey:
+    """One look at the host, from which holders are classified for any engine."""
+
+    facts: tuple[Facts, ...]
+    reading: gpus.Reading
+    unreadable: int
+    """Processes whose open files we may not see: above 0, something may be missing."""
+
+
+def find(
+    engine: EngineConfig | None,
+    host: HostConfig,
+    siblings: Sequence[EngineConfig],
+    looked: Survey | None = None,
+) -> list[Holder]:
+    """The holders of all GPUs with their class relative to `engine` (None: to no engine)."""
+    looked = looked or survey()
+    context = context_for(engine, host, siblings)
+    return [holder(facts, classes.classify(facts.process, context)) for facts in looked.facts]
+
+
+def survey(ports: Iterable[int] = (), pids: Sequence[int] = ()) -> Survey:
+    """Look at all processes and GPUs; `ports`: whoever listens there is wanted too, and so are
+    `pids`."""
+    from sglangctl import sockets
+
+    wanted = set(ports)
+    inodes = {item.inode: item.port for item in sockets.listeners() if item.port in wanted}
+    scan = openfiles.scan(inodes)
+    reading = gpus.read()
+    memory: dict[int, dict[int, int | None]] = {}
+    for gpu in reading.gpus or ():
+        for pid, mib in gpu.processes:
+            memory.setdefault(pid, {})[gpu.index] = mib
+    index = gpus.by_minor(reading.gpus)
+    root = membership.own_root()
+    found = []
+    for pid in sorted({*scan.found, *memory, *pids}):
+        opened = scan.found.get(pid, openfiles.OpenFiles(frozenset(), frozenset()))
+        on = {index.get(minor, minor) for minor in opened.devices} | set(memory.get(pid, {}))
+        listens = tuple(sorted({inodes[inode] for inode in opened.sockets}))
+        facts = look_at(pid, tuple(sorted(on)), memory.get(pid, {}), listens, root)
+        if facts is not None:
+            found.append(facts)
+    return Survey(tuple(_named(found)), reading, scan.unreadable)
+
+
+def look_at(
+    pid: int,
+    on: tuple[int, ...],
+    memory_mib: Mapping[int, int | None],
+    ports: tuple[int, ...],
+    root: str,
+) -> Facts | None:
+    """Read one process; None when it ended meanwhile (then nothing read can be trusted)."""
+    identity = pidfds.identify(pid)
+    found = procfs.stat(pid)
+    if identity is None or found is None or found.state == "Z":
+        return None
+    member = membership.of(pid, root)
+    argv = procfs.cmdline(pid)
+    uid = procfs.uid(pid)
+    if uid is None or not pidfds.same(identity):
+        return None
+    process = Process(
+        pid=pid,
+        uid=uid,
+        comm=found.comm,
+        argv=argv,
+        session=found.session,
+        start_s=found.start / procfs.TICKS,
+        unit=member.system_unit,
+        container=member.container,
+    )
+    return Facts(process, identity, member, found, on, memory_mib, ports)
+
+
+def context_for(
+    engine: EngineConfig | None,
+    host: HostConfig,
+    siblings: Sequence[EngineConfig],
+    shown: Mapping[str, units.Unit] | None = None,
+) -> Context:
+    """What `classify` needs of the inventory; asks systemd about the units in `replaces`."""
+    replaces = engine.replaces if engine else ()
+    if shown is None:
+        shown = units.show(replaces) or {}
+    return Context(
+        unit=engine.unit if engine else None,
+        siblings={sibling.unit: sibling.name for sibling in siblings},
+        replaced=[_replaced(name, shown.get(name)) for name in replaces],
+        protected=host.protected,
+        containers=host.containers,
+    )
+
+
+def holder(facts: Facts, classified: Classified) -> Holder:
+    """The public form: names instead of numbers, secrets masked, the title made harmless."""
+    from sglangctl import masking, terminal
+
+    process, found = facts.process, facts.stat
+    command = masking.mask_argv(process.argv)
+    title = terminal.harmless(" ".join(command) or f"[{process.comm}]")
+    return Holder(
+        pid=process.pid,
+        gpus=facts.gpus,
+        class_=classified.name,
+        reason=terminal.harmless(classified.reason),
+        unit=facts.member.unit,
+        container=process.container,
+        container_name=process.container_name,
+        container_engine=facts.member.container_engine,
+        uid=process.uid,
+        user=user_name(process.uid),
+        title=title[:LONGEST_COMMAND],
+        command=_shortened(command),
+        memory_mib=dict(facts.memory_mib),
+        state=found.state,
+        started=_utc(found.start),
+        start=facts.identity.start,
+        inode=facts.identity.inode,
+        ppid=found.ppid,
+        session=found.session,
+        system_unit=facts.member.system_unit,
+        ports=facts.ports,
+    )
+
+
+def user_name(uid: int) -> str:
+    """The name of a user, or the number where there is none (a container's user, say)."""
+    import pwd
+
+    try:
+        return pwd.getpwuid(uid).pw_name
+    except KeyError:
+        return str(uid)
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("--gpu", type=int, metavar="N", help="only who holds this GPU")
+    parser.add_argument(
+        "--engine", metavar="NAME", help="classes relative to this engine (default: the first)"
+    )
+    parser.add_argument("--json", action="store_true", help="a document instead of a table")
+
+
+def run(args: argparse.Namespace) -> int:
+    from sglangctl import holders_command
+
+    return holders_command.run(args)
+
+
+def _replaced(name: str, unit: units.Unit | None) -> Replaced:
+    if unit is None:
+        return Replaced(name)
+    return Replaced(
+        unit=unit.name,
+        uid=unit.uid(),
+        user=unit["User"] or "root",
+        main_pid=unit.last_main_pid,
+        main_start_s=unit.main_start_s + units.clock_offset_s(),
+    )
+
+
+def _named(found: list[Facts]) -> list[Facts]:
+    """Containers' names, asked for only where a holder is in one."""
+    wanted = {item.member.container: item.member.container_engine for item in found}
+    wanted.pop(None, None)
+    if not wanted:
+        return found
+    from dataclasses import replace
+
+    from sglangctl import containers
+
+    known = containers.names({key: engine for key, engine in wanted.items() if key})
+    return [
+        replace(
+            item,
+            process=replace(item.process, container_name=known.get(item.process.container)),
+        )
+        if item.process.container in known
+        else item
+        for item in found
+    ]
+
+
+def _shortened(command: list[str]) -> tuple[str, ...]:
+    room, kept = LONGEST_COMMAND, []
+    for word in command:
+        if len(word) > room:
+            kept.append(word[:room] + "...")
+            break
+        kept.append(word)
+        room -= len(word)
+    return tuple(kept)
+
+
+def _utc(start: int) -> str:
+    import time
+
+    ago = time.clock_gettime(time.CLOCK_BOOTTIME) - start / procfs.TICKS
+    return time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime(round(time.time() - ago)))

@@ -1,0 +1,118 @@
+"""The table and the document of `sglangctl holders`."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import shutil
+import sys
+from collections.abc import Sequence
+from dataclasses import asdict
+
+from sglangctl import gpus, holders, terminal
+from sglangctl.config import ConfigError, EngineConfig, load_engines, load_host
+from sglangctl.holders import Holder
+
+HEAD = ("GPU", "MIB", "PID", "USER", "CLASS", "UNIT OR CONTAINER", "STARTED (UTC)", "COMMAND")
+RIGHT = {1, 2}
+WIDEST_UNIT = 40
+
+
+def run(args: argparse.Namespace) -> int:
+    try:
+        host, engines = load_host(), load_engines()
+    except ConfigError as error:
+        print(f"sglangctl holders: {error}", file=sys.stderr)
+        return 1
+    engine = _chosen(args.engine, engines)
+    if engine is None and args.engine:
+        print(
+            f"sglangctl holders: there is no engine {terminal.harmless(args.engine)} on this host",
+            file=sys.stderr,
+        )
+        return 1
+    siblings = [other for other in engines if other is not engine]
+    looked = holders.survey()
+    found = [
+        item
+        for item in holders.find(engine, host, siblings, looked)
+        if item.gpus and (args.gpu is None or args.gpu in item.gpus)
+    ]
+    if args.json:
+        print(json.dumps(document(found, looked.reading)))
+    else:
+        width = shutil.get_terminal_size((160, 24)).columns if sys.stdout.isatty() else 160
+        print("\n".join(table(found, looked.reading, width)))
+    if looked.unreadable:
+        print(
+            f"{looked.unreadable} processes of other users could not be looked at: run it as root",
+            file=sys.stderr,
+        )
+    return 0
+
+
+def document(found: Sequence[Holder], reading: gpus.Reading) -> dict[str, object]:
+    """The stable form: field names are those of `Holder` and `Gpu`."""
+    return {
+        "v": 1,
+        "holders": [item.to_json() for item in found],
+        "gpus": None if reading.gpus is None else [asdict(gpu) for gpu in reading.gpus],
+        "reason": reading.reason,
+    }
+
+
+def table(found: Sequence[Holder], reading: gpus.Reading, width: int) -> list[str]:
+    """Lines for a terminal `width` columns wide: the GPUs, then each holder and its reason."""
+    lines = [_gpu_line(gpu, found) for gpu in reading.gpus or ()]
+    if reading.gpus is None:
+        lines.append(f"GPU numbers are not to be had: {terminal.harmless(reading.reason or '')}")
+    if not found:
+        return [*lines, "no process holds a GPU"]
+    rows = [HEAD, *(_row(item) for item in found)]
+    widths = [max(len(row[at]) for row in rows) for at in range(len(HEAD) - 1)]
+    for row, item in zip(rows, [None, *found]):
+        cells = [
+            cell.rjust(size) if at in RIGHT else cell.ljust(size)
+            for at, (cell, size) in enumerate(zip(row, widths))
+        ]
+        lines.append(terminal.cut("  ".join([*cells, row[-1]]).rstrip(), width))
+        if item is not None:
+            lines.append(terminal.cut(f"    {item.class_}: {item.reason}", width))
+    return lines
+
+
+def _row(item: Holder) -> tuple[str, ...]:
+    known = [mib for mib in item.memory_mib.values() if mib is not None]
+    place = item.unit or "-"
+    if item.container:
+        place = item.container_name or item.container[:12]
+    return (
+        ",".join(map(str, item.gpus)) or "-",
+        str(sum(known)) if known else "-",
+        str(item.pid),
+        terminal.cut(terminal.harmless(item.user), 16),
+        item.class_,
+        terminal.cut(terminal.harmless(place), WIDEST_UNIT),
+        item.started.replace("T", " ").rstrip("Z"),
+        item.title,
+    )
+
+
+def _gpu_line(gpu: gpus.Gpu, found: Sequence[Holder]) -> str:
+    if gpu.error:
+        return f"GPU {gpu.index}: {terminal.harmless(gpu.error)}"
+    number = sum(gpu.index in item.gpus for item in found)
+    parts = [f"GPU {gpu.index} {terminal.harmless(gpu.name)}"]
+    if gpu.memory_used_mib is not None:
+        parts.append(f"{gpu.memory_used_mib} of {gpu.memory_total_mib} MiB used")
+    if gpu.utilization_pct is not None:
+        parts.append(f"{gpu.utilization_pct} % busy")
+    if gpu.power_w is not None:
+        parts.append(f"{gpu.power_w:.0f} W")
+    return ", ".join([*parts, f"{number} holder{'' if number == 1 else 's'}"])
+
+
+def _chosen(name: str | None, engines: Sequence[EngineConfig]) -> EngineConfig | None:
+    if name is None:
+        return engines[0] if engines else None
+    return next((engine for engine in engines if engine.name == name), None)

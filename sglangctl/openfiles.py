@@ -1,0 +1,81 @@
+"""Who has what open: one pass over /proc/*/fd for the GPUs' device nodes (and sockets)."""
+
+from __future__ import annotations
+
+import os
+import re
+import stat
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+from sglangctl import procfs
+
+DEVICES = "/dev/nvidia"
+"""A process in a container shows the path that the node has there: the same one, as a rule."""
+NODE = re.compile(r"(\d+)(?: \(deleted\))?")
+MAJOR = 195
+"""The driver's own major number: then the minor number tells which GPU, whatever the path."""
+
+
+@dataclass(frozen=True)
+class OpenFiles:
+    """Of one process: the N of each /dev/nvidiaN, and the inodes of wanted sockets."""
+
+    devices: frozenset[int]
+    sockets: frozenset[int]
+
+
+@dataclass(frozen=True)
+class Scan:
+    """`found` has only processes with something to tell. `unreadable` is how many there were
+    whose open files we may not see (all of other users, when we are not root)."""
+
+    found: dict[int, OpenFiles]
+    unreadable: int
+
+
+def scan(inodes: Iterable[int] = (), pids: Iterable[int] | None = None) -> Scan:
+    """Look at all processes (or `pids`) but ourselves. `inodes`: the sockets of interest."""
+    wanted = {f"socket:[{inode}]": inode for inode in inodes}
+    found: dict[int, OpenFiles] = {}
+    unreadable, own, prefix = 0, os.getpid(), DEVICES
+    for pid in procfs.pids() if pids is None else pids:
+        if pid == own:
+            continue
+        folder = f"{procfs.PROC}/{pid}/fd"
+        try:
+            names = os.listdir(folder)
+        except PermissionError:
+            unreadable += 1
+            continue
+        except OSError:
+            continue
+        devices, sockets = set(), set()
+        for name in names:
+            try:
+                target = os.readlink(f"{folder}/{name}")
+            except OSError:
+                continue
+            if target.startswith(prefix):
+                number = _device(f"{folder}/{name}", target[len(prefix) :])
+                if number is not None:
+                    devices.add(number)
+            elif target in wanted:
+                sockets.add(wanted[target])
+        if devices or sockets:
+            found[pid] = OpenFiles(frozenset(devices), frozenset(sockets))
+    return Scan(found, unreadable)
+
+
+def _device(link: str, rest: str) -> int | None:
+    """The GPU's device number, None for nvidiactl, nvidia-uvm and the like."""
+    match = NODE.fullmatch(rest)
+    if not match:
+        return None
+    try:
+        status = os.stat(link)
+    except OSError:
+        return int(match.group(1))
+    if stat.S_ISCHR(status.st_mode) and os.major(status.st_rdev) == MAJOR:
+        return os.minor(status.st_rdev)
+    return int(match.group(1))
