@@ -1,0 +1,163 @@
+"""YAML as we read it: duplicate keys are errors, words stay words, every place has its line.
+
+Only true and false are booleans (YAML 1.2): with YAML 1.1's rule `NCCL_DEBUG: off` or a
+served name `no` would become False, and 12:30 a number.
+"""
+
+from __future__ import annotations
+
+import math
+import re
+from collections.abc import Hashable
+from dataclasses import dataclass, field
+from pathlib import Path as FilePath
+from typing import Any
+
+import yaml
+
+from roles.spec.errors import InventoryError, Path, dotted
+
+DEPTH = 40
+"""Levels of nesting that are read; the schema needs fewer than ten."""
+NODES = 100_000
+"""Nodes that are read: an alias counts each time that it is used."""
+
+
+@dataclass(frozen=True)
+class Document:
+    """A file's content, and the line (from 1) of every place in it."""
+
+    file: str
+    content: dict[str, Any]
+    lines: dict[Path, int] = field(default_factory=dict)
+
+    def line(self, where: Path) -> int | None:
+        """The line of a place, or of the nearest place above it."""
+        for end in range(len(where), -1, -1):
+            if where[:end] in self.lines:
+                return self.lines[where[:end]]
+        return None
+
+
+class _Loader(yaml.SafeLoader):
+    """SafeLoader's construction of scalars with YAML 1.2's core words."""
+
+
+_Loader.yaml_implicit_resolvers = {}
+for _tag, _pattern, _first in (
+    ("bool", r"true|True|TRUE|false|False|FALSE", "tTfF"),
+    ("null", r"~|null|Null|NULL|", ["~", "n", "N", ""]),
+    ("int", r"[-+]?(?:0|[1-9][0-9]*)|0x[0-9a-fA-F]+", "-+0123456789"),
+    ("float", r"[-+]?(?:[0-9]+\.[0-9]*|\.[0-9]+)(?:[eE][-+]?[0-9]+)?", "-+.0123456789"),
+    ("float", r"[-+]?[0-9]+[eE][-+]?[0-9]+", "-+0123456789"),
+    ("float", r"[-+]?\.(?:inf|Inf|INF)|\.(?:nan|NaN|NAN)", "-+."),
+    ("merge", r"<<", "<"),
+):
+    _Loader.add_implicit_resolver(
+        f"tag:yaml.org,2002:{_tag}", re.compile(rf"(?:{_pattern})\Z"), list(_first)
+    )
+
+
+def read(path: FilePath, shown_as: str | None = None) -> Document:
+    """Read one YAML file; InventoryError when it cannot be read or is not a mapping."""
+    name = shown_as or str(path)
+    try:
+        text = path.read_text(encoding="utf-8")
+    except FileNotFoundError:
+        raise InventoryError(f"{name} is not there") from None
+    except UnicodeDecodeError as error:
+        raise InventoryError(f"{name} is not UTF-8 text (byte {error.start})") from None
+    except OSError as error:
+        raise InventoryError(f"{name} cannot be read: {error.strerror}") from None
+    return parse(text, name)
+
+
+def parse(text: str, name: str) -> Document:
+    """Parse YAML text; InventoryError names the line of what is wrong."""
+    loader = _Loader(text)
+    try:
+        node = loader.get_single_node()
+        reader = _Reader(loader, name)
+        content = None if node is None else reader.value(node, ())
+    except yaml.MarkedYAMLError as error:
+        # The error's own text would quote the line, and the line may hold a secret.
+        mark = error.problem_mark or error.context_mark
+        line = f":{mark.line + 1}" if mark else ""
+        raise InventoryError(
+            f"{name}{line}: this is not YAML: {error.problem or error.context}"
+        ) from None
+    except yaml.YAMLError as error:
+        reason = getattr(error, "reason", "cannot be parsed")
+        raise InventoryError(f"{name}: this is not YAML: {reason}") from None
+    except (ValueError, OverflowError) as error:
+        raise InventoryError(f"{name}: a number cannot be read: {error}") from None
+    finally:
+        loader.dispose()
+    if not isinstance(content, dict):
+        found = "an empty file" if content is None else "no mapping"
+        raise InventoryError(
+            f"{name}: found {found}; allowed: a mapping with the keys engines and hosts"
+        )
+    return Document(name, content, reader.lines)
+
+
+class _Reader:
+    """Turns nodes into values; keeps lines, refuses duplicates, loops and floods."""
+
+    def __init__(self, loader: _Loader, name: str) -> None:
+        self.loader = loader
+        self.name = name
+        self.lines: dict[Path, int] = {}
+        self.count = 0
+
+    def value(self, node: yaml.Node, where: Path) -> Any:
+        self.count += 1
+        if len(where) > DEPTH or self.count > NODES:
+            raise self.error(node, where, "too deep or too large, perhaps an alias of itself")
+        self.lines[where] = node.start_mark.line + 1
+        if isinstance(node, yaml.MappingNode):
+            return self.mapping(node, where)
+        if isinstance(node, yaml.SequenceNode):
+            return [self.value(item, (*where, index)) for index, item in enumerate(node.value)]
+        value = self.loader.construct_object(node)
+        if isinstance(value, float) and not math.isfinite(value):
+            raise self.error(node, where, "not a finite number")
+        if not (value is None or isinstance(value, (str, int, float))):
+            raise self.error(node, where, f"a tag ({node.tag}) that is not known here; quote it")
+        return value
+
+    def mapping(self, node: yaml.MappingNode, where: Path) -> dict[str, Any]:
+        merged: dict[str, Any] = {}
+        result: dict[str, Any] = {}
+        for key_node, value_node in node.value:
+            if key_node.tag == "tag:yaml.org,2002:merge":
+                merged = {**self.merge(value_node, where), **merged}
+                continue
+            key = self.key(key_node, where)
+            place = (*where, key)
+            if key in result:
+                raise self.error(key_node, place, "this key is there twice")
+            result[key] = self.value(value_node, place)
+            self.lines[place] = key_node.start_mark.line + 1
+        return {**merged, **result}
+
+    def merge(self, node: yaml.Node, where: Path) -> dict[str, Any]:
+        """`<<: *base`, or a list of them, the first of which wins."""
+        nodes = node.value if isinstance(node, yaml.SequenceNode) else [node]
+        merged: dict[str, Any] = {}
+        for item in nodes:
+            value = self.value(item, where)
+            if not isinstance(value, dict):
+                raise self.error(item, where, "<< takes mappings only")
+            merged = {**value, **merged}
+        return merged
+
+    def key(self, node: yaml.Node, where: Path) -> str:
+        """A key as text: 8000 and true as keys are the words that were written."""
+        if not isinstance(node, yaml.ScalarNode):
+            raise self.error(node, where, "a key must be a word")
+        key: Hashable = node.value
+        return str(key)
+
+    def error(self, node: yaml.Node, where: Path, text: str) -> InventoryError:
+        return InventoryError(f"{self.name}:{node.start_mark.line + 1}: {dotted(where)}: {text}")

@@ -1,0 +1,132 @@
+"""SGLang's flags: which ones a key of ours sets, and which go where.
+
+Most flags travel in the engine's --config file. SGLang's reader of that file turns
+`key: value` into the two words `--key` and `value`, and knows switches that store true and
+flags with one value; so three kinds have to go onto the command line instead:
+flags that it refuses ("Unsupported config option"), values that begin with a dash (as a
+word of their own they would be options: `--key=value` says that they are not), and the
+off-form `--no-key` of those switches that have one.
+Read in the server's argument parser of releases 0.5.9, 0.5.16 and 0.5.23.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Mapping
+from typing import Any
+
+from roles.spec.model import FlagValue
+from roles.spec.quoting import config_value
+
+
+def _words(text: str) -> frozenset[str]:
+    return frozenset(text.split())
+
+
+OWNED: dict[str, str] = {
+    "host": "listen",
+    "port": "port",
+    "model": "model.path",
+    "model-path": "model.path",
+    "served-model-name": "model.served_name",
+    "tp": "tensor_parallel",
+    "tp-size": "tensor_parallel",
+    "tensor-parallel-size": "tensor_parallel",
+    "api-key": "api_key",
+    "speculative-algorithm": "drafter.algorithm",
+    "speculative-draft-model": "drafter.path",
+    "speculative-draft-model-path": "drafter.path",
+    "speculative-num-steps": "drafter.steps",
+    "speculative-eagle-topk": "drafter.topk",
+    "speculative-num-draft-tokens": "drafter.draft_tokens",
+    "base-gpu-id": "gpus",
+    "gpu-id-step": "gpus",
+    "config": "flags",
+}
+"""Flag -> the inventory's key that sets it."""
+
+SECRET = re.compile(r"(?:^|-)(?:api-key|password|secret|credentials?)$")
+"""Names of flags that hold a secret (admin-api-key, ssl-keyfile-password)."""
+
+WITH_OFF_FORM = _words(
+    "dcp-replicate-q-proj dllm-fdfo enable-decoder-swa-bounded-replay enable-dsa-fused-indexer "
+    "enable-fused-qk-norm-rope enable-tf32-matmul enable-tp-lm-head-all-to-all "
+    "experts-shared-outer-loras lora-strict-loading mm-enable-dp-encoder ple-offload-embedding "
+    "speculative-enable-w4a4-mxfp4-megamoe"
+)
+"""Switches that have a --no- form; the --config file's reader refuses them."""
+
+NOT_IN_CONFIG = WITH_OFF_FORM | _words(
+    # Deprecated spellings, and flags whose destination a deprecated spelling shares: 0.5.16
+    # refuses the new name, too, because it looks at destinations.
+    "collect-tokens-histogram cuda-graph-backend-prefill cuda-graph-bs cuda-graph-bs-decode "
+    "cuda-graph-bs-prefill cuda-graph-max-bs cuda-graph-max-bs-decode cuda-graph-max-bs-prefill "
+    "cuda-graph-tc-compiler disable-cuda-graph disable-piecewise-cuda-graph "
+    "dsa-decode-backend dsa-prefill-backend dsa-prefill-cp-mode enable-amd-monokernel "
+    "enable-breakable-cuda-graph enable-dp-attention enable-dsa-prefill-context-parallel "
+    "enable-nsa-prefill-context-parallel enable-prefill-context-parallel "
+    "enforce-piecewise-cuda-graph hybrid-kvcache-ratio incremental-streaming-output lora-paths "
+    "mamba-radix-cache-strategy mamba-scheduler-strategy monokernel-backend nsa-decode-backend "
+    "nsa-prefill-backend nsa-prefill-cp-mode piecewise-cuda-graph-compiler "
+    "piecewise-cuda-graph-max-tokens piecewise-cuda-graph-tokens prefill-cp-mode "
+    "prefill-round-robin-balance speculative-dflash-draft-window-size "
+    "speculative-draft-window-size stream-output"
+)
+"""Flags that the --config file's reader of a supported release refuses."""
+
+_NEGATIVE = re.compile(r"-\d+|-\d*\.\d+")
+"""What argparse takes for a number and not for an option."""
+
+
+def is_secret(name: str) -> bool:
+    """Whether a flag's value is a secret."""
+    return bool(SECRET.search(name))
+
+
+def owner(name: str) -> str | None:
+    """The inventory's key that sets this flag, or None.
+
+    SGLang's parser accepts unambiguous beginnings of flags, so `por` would set the port.
+    """
+    if name in OWNED:
+        return OWNED[name]
+    return next((key for flag, key in OWNED.items() if flag.startswith(name)), None)
+
+
+def split(flags: Mapping[str, FlagValue]) -> tuple[dict[str, str], list[str]]:
+    """Lines of the --config file (key -> JSON value) and arguments of the command line."""
+    config: dict[str, str] = {}
+    arguments: list[str] = []
+    for name, value in sorted(flags.items()):
+        if name in NOT_IN_CONFIG or _dashed(value):
+            arguments += _arguments(name, value)
+        elif isinstance(value, dict):
+            # As a string: the file's reader would write floats of a mapping differently.
+            config[name] = config_value(json_text(value))
+        else:
+            config[name] = config_value(value)
+    return config, arguments
+
+
+def json_text(value: Mapping[str, Any]) -> str:
+    """A mapping as the JSON text that a flag takes."""
+    return json.dumps(value, ensure_ascii=True, allow_nan=False)
+
+
+def _arguments(name: str, value: FlagValue) -> list[str]:
+    if isinstance(value, bool):
+        if value:
+            return [f"--{name}"]
+        return [f"--no-{name}"] if name in WITH_OFF_FORM else []
+    if isinstance(value, list):
+        return [f"--{name}", *map(str, value)] if value else []
+    text = json_text(value) if isinstance(value, dict) else str(value)
+    return [f"--{name}={text}"]
+
+
+def _dashed(value: FlagValue) -> bool:
+    if isinstance(value, (dict, list, bool)):
+        return False
+    text = str(value)
+    return text.startswith("-") and not _NEGATIVE.fullmatch(text)

@@ -1,0 +1,142 @@
+"""What an inventory means, once it is known to be right. Frozen; no I/O, no pyinfra."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any, Literal
+
+from roles.spec import nccl
+from roles.spec.secret import Secret
+from sglangctl.config import Drafter, Limits, Readiness
+
+FlagValue = bool | int | float | str | list[str | int | float] | dict[str, Any]
+
+
+@dataclass(frozen=True)
+class Model:
+    """The model that is served."""
+
+    path: str
+    served_name: str
+
+
+@dataclass(frozen=True)
+class Nccl:
+    """NCCL's environment: a profile, and what overrides it (None takes a variable away)."""
+
+    profile: str = "none"
+    overrides: Mapping[str, str | None] = field(default_factory=dict)
+
+    @property
+    def environment(self) -> dict[str, str]:
+        """The variables as the engine gets them, sorted by name."""
+        merged = {**nccl.PROFILES[self.profile].environment, **self.overrides}
+        return {name: value for name, value in sorted(merged.items()) if value is not None}
+
+
+@dataclass(frozen=True)
+class Install:
+    """How the engine's virtual environment is made."""
+
+    python: str
+    packages: tuple[str, ...]
+    """Exact pins, `sglang` among them."""
+    pip_arguments: tuple[str, ...] = ()
+    system_site_packages: bool = False
+
+
+@dataclass(frozen=True)
+class EngineSpec:
+    """One engine of one host. `readiness` and `limits` are sglangctl's own dataclasses."""
+
+    name: str
+    version: str
+    model: Model
+    drafter: Drafter | None
+    tensor_parallel: int
+    gpus: Literal["all"] | tuple[int, ...]
+    listen: str
+    port: int
+    api_key: Secret | None
+    flags: Mapping[str, FlagValue]
+    """SGLang flags without --; none of them is a secret or one that a key here sets."""
+    secret_flags: Mapping[str, Secret]
+    environment: Mapping[str, str]
+    """What the inventory adds to or changes in the engine's environment."""
+    nccl: Nccl
+    user: str
+    install: Install
+    replaces: tuple[str, ...]
+    readiness: Readiness
+    limits: Limits
+    reachable_at: str | None
+    hardening: Literal["baseline", "strict"]
+
+    @property
+    def unit(self) -> str:
+        return f"sglang-{self.name}.service"
+
+    @property
+    def group(self) -> str:
+        """The service user's own group, which may read the configuration and the log."""
+        return self.user
+
+    @property
+    def state(self) -> str:
+        """Releases, starts and links on the host."""
+        return f"/var/lib/sglangctl/{self.name}"
+
+    @property
+    def current(self) -> str:
+        """The link to the live release."""
+        return f"{self.state}/current"
+
+    @property
+    def cache(self) -> str:
+        """HOME of the engine: compiled kernels and what else may be lost."""
+        return f"/var/cache/sglang/{self.name}"
+
+    @property
+    def log_folder(self) -> str:
+        return f"/var/log/sglang/{self.name}"
+
+    @property
+    def log(self) -> str:
+        return f"{self.log_folder}/engine.log"
+
+    @property
+    def secrets(self) -> tuple[Secret, ...]:
+        """Everything that must be masked in what is printed or kept."""
+        keys = (self.api_key,) if self.api_key else ()
+        return (*keys, *self.secret_flags.values())
+
+
+@dataclass(frozen=True)
+class HostSpec:
+    """One host: its engines, and what on it must or may be ended."""
+
+    name: str
+    engines: tuple[EngineSpec, ...]
+    protected: tuple[str, ...] = ()
+    containers: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True)
+class HostEntry:
+    """One host of the inventory: what pyinfra needs to reach it, and its spec or its errors."""
+
+    name: str
+    data: Mapping[str, Any]
+    """pyinfra's own host data (ssh_user, _sudo, ...), without ours."""
+    spec: HostSpec | None
+    errors: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True)
+class Inventory:
+    """All hosts of one file. `errors`: mistakes in bases that no host uses."""
+
+    file: str
+    hosts: tuple[HostEntry, ...]
+    errors: tuple[str, ...] = ()

@@ -1,0 +1,275 @@
+"""A release: the files of one engine, from its spec. Pure but for reading the templates."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+from jinja2 import Environment, FileSystemLoader, StrictUndefined
+
+from roles.spec import flags
+from roles.spec.model import EngineSpec, HostSpec
+from roles.spec.quoting import config_value, env_value, exec_line, unit_word
+from sglangctl.config import EngineConfig, HostConfig
+from sglangctl.masking import Masker
+
+TEMPLATES = Path(__file__).resolve().parents[2] / "templates"
+VENVS = "/opt/sglang/venvs"
+RESTART_S = 10
+"""Between a crash and the next start: the driver takes seconds to give memory back."""
+STOP_TIMEOUT_S = 120
+"""SGLang drains, waits 15 s, then up to 60 s for its children."""
+JIT_JOBS = "4"
+"""Compilers at once while the engine runs: 3 to 8 GiB each (flashinfer issue 3634)."""
+_VENV = re.compile(r"/[A-Za-z0-9._/-]+")
+
+
+@dataclass(frozen=True)
+class Release:
+    """What is staged as releases/<digest>/ and later put live."""
+
+    engine: str
+    digest: str
+    venv: str
+    files: Mapping[str, bytes]
+    """Name -> content; engine.yaml holds the secrets."""
+    modes: Mapping[str, str]
+    """Name -> mode; every file is root's, and its group is the engine's."""
+    shown: Mapping[str, str]
+    """Name -> content with the secrets masked: for plans and diffs."""
+
+
+@cache
+def _templates() -> Environment:
+    return Environment(
+        loader=FileSystemLoader(TEMPLATES),
+        undefined=StrictUndefined,
+        keep_trailing_newline=True,
+        trim_blocks=True,
+        lstrip_blocks=True,
+        autoescape=False,  # units, not HTML: quoting.py quotes
+    )
+
+
+def _rendered(template: str, **values: Any) -> bytes:
+    return _templates().get_template(template).render(values).encode("utf-8")
+
+
+def venv_digest(engine: EngineSpec) -> str:
+    """Digest of all that decides what is in the virtual environment, as 64 hex digits."""
+    return _sha256(_json({"v": 1, **asdict(engine.install)}))
+
+
+def venv_path(engine: EngineSpec) -> str:
+    """Where that virtual environment lies on the host."""
+    return f"{VENVS}/{venv_digest(engine)[:16]}"
+
+
+def render(engine: EngineSpec, *, venv: str) -> Release:
+    """The engine's release; `venv` is the virtual environment that it runs from.
+
+    ValueError for a venv whose path would need quoting (ours never does).
+    """
+    if not _VENV.fullmatch(venv):
+        raise ValueError(f"{venv!r} cannot be the path of a virtual environment")
+    config, arguments = flags.split(engine.flags)
+    files = {
+        "sglang.service": _unit(engine, venv, arguments),
+        "nccl.env": _variables("nccl.env.j2", engine, engine.nccl.environment),
+        "engine.env": _variables("engine.env.j2", engine, environment(engine, venv)),
+        "engine.yaml": _rendered(
+            "engine.yaml.j2", engine=engine, arguments=_arguments(engine, config)
+        ),
+    }
+    facts: dict[str, Any] = {
+        "v": 1,
+        "engine": engine.name,
+        "version": engine.version,
+        "venv": venv,
+        "packages": list(engine.install.packages),
+        "model": engine.model.path,
+        "drafter": engine.drafter.path if engine.drafter else None,
+        "user": engine.user,
+        "files": sorted(files),
+    }
+    digest = _digest(engine, files, facts)
+    files["manifest.json"] = _json({**facts, "digest": digest}, indent=2)
+    masker = Masker(secret.reveal() for secret in engine.secrets)
+    return Release(
+        engine=engine.name,
+        digest=digest,
+        venv=venv,
+        files=files,
+        modes={name: "640" if name == "engine.yaml" else "644" for name in files},
+        shown={name: masker.mask(content.decode()) for name, content in files.items()},
+    )
+
+
+def environment(engine: EngineSpec, venv: str) -> dict[str, str]:
+    """engine.env: what SGLang and its compilers need, under what the inventory says."""
+    variables = {
+        # nvidia-smi counts the GPUs so; CUDA's own order is by speed.
+        "CUDA_DEVICE_ORDER": "PCI_BUS_ID",
+        # nvcc is needed while the engine runs: SGLang and FlashInfer compile kernels then.
+        "CUDA_HOME": "/usr/local/cuda",
+        "MAX_JOBS": JIT_JOBS,
+        "HF_HOME": f"{engine.cache}/huggingface",
+        # The weights are a folder; nothing is to be looked up, or waited for, on the net.
+        "HF_HUB_OFFLINE": "1",
+        "SGLANG_CACHE_DIR": f"{engine.cache}/sglang",
+        # Its default is below /tmp, which is private to one start.
+        "TORCHINDUCTOR_CACHE_DIR": f"{engine.cache}/inductor",
+        "TRITON_CACHE_DIR": f"{engine.cache}/triton",
+        "FLASHINFER_WORKSPACE_BASE": engine.cache,
+        "XDG_CACHE_HOME": f"{engine.cache}/.cache",
+        **engine.environment,
+        "HOME": engine.cache,
+        "PYTHONUNBUFFERED": "1",
+    }
+    # ninja and py-spy are looked up on PATH, and lie in the environment.
+    system = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
+    variables.setdefault("PATH", f"{venv}/bin:{variables['CUDA_HOME']}/bin:{system}")
+    if engine.gpus != "all":
+        # Indices, not UUIDs: SGLang's custom all-reduce reads them as numbers.
+        variables["CUDA_VISIBLE_DEVICES"] = ",".join(map(str, engine.gpus))
+    return variables
+
+
+def start_limit_interval_s(engine: EngineSpec) -> int:
+    """Longer than three starts that use up their time, each stopped and restarted."""
+    return int(3 * (engine.limits.start_s + STOP_TIMEOUT_S + RESTART_S)) + 60
+
+
+def watch_unit(program: str, python: str = "/usr/bin/python3") -> bytes:
+    """sglang-watch@.service; `program` is the path of one digest's sglangctl on the host."""
+    # -I -S: nothing from the environment or from site-packages; it is faster, too.
+    return _rendered("sglang-watch@.service.j2", command=exec_line([python, "-I", "-S", program]))
+
+
+def tmpfiles(engine: EngineSpec) -> bytes:
+    """/etc/tmpfiles.d/sglang-NAME.conf."""
+    return _rendered("tmpfiles.conf.j2", engine=engine)
+
+
+def logrotate(engine: EngineSpec) -> bytes:
+    """/etc/logrotate.d/sglang-NAME."""
+    return _rendered("logrotate.j2", engine=engine)
+
+
+def engine_config(engine: EngineSpec) -> EngineConfig:
+    """What the host program knows of the engine; no secret is in it."""
+    return EngineConfig(
+        name=engine.name,
+        unit=engine.unit,
+        user=engine.user,
+        port=engine.port,
+        listen=engine.listen,
+        model=engine.model.path,
+        served_name=engine.model.served_name,
+        version=engine.version,
+        tensor_parallel=engine.tensor_parallel,
+        gpus=engine.gpus,
+        replaces=engine.replaces,
+        drafter=engine.drafter,
+        readiness=engine.readiness,
+        limits=engine.limits,
+    )
+
+
+def engine_json(engine: EngineSpec) -> bytes:
+    """/etc/sglangctl/engines/NAME.json."""
+    return _json(asdict(engine_config(engine)), indent=2)
+
+
+def host_json(host: HostSpec) -> bytes:
+    """/etc/sglangctl/host.json."""
+    names = tuple(engine.name for engine in host.engines)
+    config = HostConfig(engines=names, protected=host.protected, containers=host.containers)
+    return _json(asdict(config), indent=2)
+
+
+def _unit(engine: EngineSpec, venv: str, arguments: Sequence[str]) -> bytes:
+    # SGLang takes --config and its file as two words only.
+    launch = [f"{venv}/bin/python", "-m", "sglang.launch_server"]
+    launch += ["--config", f"{engine.current}/engine.yaml", *arguments]
+    paths = [engine.model.path, venv, engine.cache, engine.log_folder, engine.state]
+    if engine.drafter and engine.drafter.path:
+        paths.insert(1, engine.drafter.path)
+    return _rendered(
+        "sglang.service.j2",
+        engine=engine,
+        command=exec_line(launch),
+        mounts=" ".join(map(unit_word, paths)),
+        start_limit_interval_s=start_limit_interval_s(engine),
+        stop_timeout_s=STOP_TIMEOUT_S,
+        restart_s=RESTART_S,
+    )
+
+
+def _variables(template: str, engine: EngineSpec, variables: Mapping[str, str]) -> bytes:
+    quoted = [(name, env_value(value)) for name, value in sorted(variables.items())]
+    return _rendered(template, engine=engine, variables=quoted)
+
+
+def _arguments(engine: EngineSpec, config: Mapping[str, str]) -> list[tuple[str, str]]:
+    """Lines of engine.yaml: ours first, then the inventory's flags, then the secrets."""
+    ours: dict[str, Any] = {
+        "model-path": engine.model.path,
+        "served-model-name": engine.model.served_name,
+        "host": engine.listen,
+        "port": engine.port,
+        "tp-size": engine.tensor_parallel,
+    }
+    if engine.drafter:
+        ours["speculative-algorithm"] = engine.drafter.algorithm
+        ours["speculative-draft-model-path"] = engine.drafter.path
+        ours["speculative-num-steps"] = engine.drafter.steps
+        ours["speculative-eagle-topk"] = engine.drafter.topk
+        ours["speculative-num-draft-tokens"] = engine.drafter.draft_tokens
+    secrets = {name: secret.reveal() for name, secret in sorted(engine.secret_flags.items())}
+    if engine.api_key:
+        secrets["api-key"] = engine.api_key.reveal()
+    return [
+        *((name, config_value(value)) for name, value in ours.items() if value is not None),
+        *config.items(),
+        *((name, config_value(value)) for name, value in secrets.items()),
+    ]
+
+
+def _digest(engine: EngineSpec, files: Mapping[str, bytes], facts: Mapping[str, Any]) -> str:
+    """One digest over everything, secrets too: a new key is a new release.
+
+    The digest is part of a path that everybody can see, and with a plain hash a weak key
+    could be guessed from it, billions of times a second. So the masked files are hashed, and
+    the secrets enter through scrypt, at some 50 ms a guess.
+    """
+    masked = {name: _sha256(content) for name, content in files.items() if name != "engine.yaml"}
+    secrets = {name: secret.reveal() for name, secret in engine.secret_flags.items()}
+    if engine.api_key:
+        secrets["api-key"] = engine.api_key.reveal()
+    text = files["engine.yaml"].decode()
+    for name, secret in secrets.items():
+        line = f"{name}: {config_value(secret)}\n"
+        text = text.replace(line, f"{name}: {_slow_hash(engine.name, name, secret)}\n")
+    masked["engine.yaml"] = _sha256(text.encode())
+    return _sha256(_json({"files": masked, "facts": dict(facts)}))
+
+
+@cache
+def _slow_hash(engine: str, name: str, secret: str) -> str:
+    salt = f"sglang-provision/{engine}/{name}".encode()
+    return hashlib.scrypt(secret.encode(), salt=salt, n=2**14, r=8, p=1, dklen=32).hex()
+
+
+def _sha256(content: bytes) -> str:
+    return hashlib.sha256(content).hexdigest()
+
+
+def _json(document: Any, indent: int | None = None) -> bytes:
+    return (json.dumps(document, sort_keys=True, indent=indent) + "\n").encode()

@@ -1,0 +1,170 @@
+"""inventory/schema.json: defaults are filled from it, and its errors become sentences."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Callable, Iterator
+from functools import cache
+from pathlib import Path as FilePath
+from typing import Any, cast
+
+import jsonschema
+from jsonschema import Draft202012Validator, ValidationError
+from jsonschema.validators import extend
+
+from roles.spec.errors import Path, closest, shown
+
+SCHEMA = FilePath(__file__).resolve().parents[2] / "inventory" / "schema.json"
+
+Report = Callable[[Path, str, str, "str | None"], None]
+"""Takes where, what was found, what is allowed, what was perhaps meant."""
+
+
+@cache
+def load() -> dict[str, Any]:
+    """The schema as it is in the checkout."""
+    return cast("dict[str, Any]", json.loads(SCHEMA.read_text(encoding="utf-8")))
+
+
+def definition(name: str) -> dict[str, Any]:
+    """One of the schema's $defs."""
+    return cast("dict[str, Any]", load()["$defs"][name])
+
+
+def _pattern(
+    validator: Any, pattern: str, instance: Any, schema: dict[str, Any]
+) -> Iterator[ValidationError]:
+    # ECMA's $ (the schema's language) is the end of the text; Python's also allows a line
+    # break after it, and a unit's name that ends in one must not pass.
+    if isinstance(instance, str):
+        expression = re.sub(r"(?<!\\)\$", r"\\Z", pattern)
+        if not re.search(expression, instance):
+            yield ValidationError("pattern")
+
+
+def _is_integer(checker: Any, instance: Any) -> bool:
+    # JSON Schema counts 8000.0 as an integer; as a port or an argument it is not one.
+    return isinstance(instance, int) and not isinstance(instance, bool)
+
+
+_Validator: Any = cast("Any", extend)(
+    Draft202012Validator,
+    {"pattern": _pattern},
+    type_checker=Draft202012Validator.TYPE_CHECKER.redefine("integer", _is_integer),
+)
+
+
+@cache
+def _validator(name: str) -> Any:
+    schema = {"$ref": f"#/$defs/{name}", "$defs": load()["$defs"]}
+    Draft202012Validator.check_schema(load())
+    return _Validator(schema)
+
+
+def validate(name: str, document: Any, report: Report) -> None:
+    """Report everything that is wrong with a document of one of the $defs."""
+    for error in _validator(name).iter_errors(document):
+        _explain(error, report)
+
+
+def _explain(error: jsonschema.ValidationError, report: Report) -> None:
+    where: Path = tuple(error.absolute_path)
+    schema = cast("dict[str, Any]", error.schema)
+    instance: Any = error.instance
+    wanted: Any = error.validator_value
+    if error.validator == "additionalProperties" and wanted is False:
+        known = list(schema["properties"])
+        for key in instance:
+            if key not in known:
+                allowed = "one of " + ", ".join(sorted(known))
+                report((*where, key), "an unknown key", allowed, closest(key, known))
+    elif error.validator == "required":
+        for key in wanted:
+            if key not in instance:
+                report((*where, key), "nothing", f"{key} is required", None)
+    elif "propertyNames" in error.absolute_schema_path:
+        key = str(error.instance)
+        report((*where, key), f"the name {shown(key)}", allowed_by(_resolved(schema)), None)
+    else:
+        meant = None
+        if "enum" in schema:
+            meant = closest(error.instance, [item for item in schema["enum"]])
+        report(where, found_by(error), allowed_by(schema), meant)
+
+
+def found_by(error: jsonschema.ValidationError) -> str:
+    """What was found, without the value where it may be a secret."""
+    where = [str(part) for part in error.absolute_path]
+    if "api_key" in where:
+        return f"{_kind(error.instance)} (its value is not shown)"
+    if error.validator == "uniqueItems":
+        return f"{shown(error.instance)}, in which something is there twice"
+    if error.validator == "type" and isinstance(error.instance, str):
+        return f"the text {shown(error.instance)}"
+    if error.validator == "type" and error.instance is None:
+        return "nothing"
+    return shown(error.instance)
+
+
+def _kind(value: Any) -> str:
+    kinds = {str: "a text", dict: "a mapping", list: "a list", type(None): "nothing"}
+    return kinds.get(type(value), "a number or a switch")
+
+
+def allowed_by(schema: dict[str, Any]) -> str:
+    """What a schema allows, as a phrase."""
+    schema = _resolved(schema)
+    if "x-allowed" in schema:
+        return cast("str", schema["x-allowed"])
+    if "enum" in schema:
+        return ", ".join(map(str, schema["enum"]))
+    kind = schema.get("type")
+    name = " or ".join(_TYPES[item] for item in ([kind] if isinstance(kind, str) else kind or []))
+    if "maxProperties" in schema:
+        name += " with exactly one of " + ", ".join(schema["properties"])
+    elif schema.get("minProperties") or schema.get("minItems"):
+        name += " that is not empty"
+    low, high = schema.get("minimum"), schema.get("maximum")
+    if low is not None and high is not None:
+        name += f" from {low} to {high}"
+    elif low is not None:
+        name += f" of at least {low}"
+    elif "exclusiveMinimum" in schema:
+        name += f" above {schema['exclusiveMinimum']}"
+    elif "minLength" in schema:
+        name += " that is not empty"
+    unit = schema.get("x-unit", "-")
+    return f"{name} ({unit})" if unit in ("s", "MiB") else name
+
+
+_TYPES = {
+    "string": "a text",
+    "integer": "a whole number",
+    "number": "a number",
+    "boolean": "true or false",
+    "array": "a list",
+    "object": "a mapping",
+    "null": "nothing",
+}
+
+
+def _resolved(schema: dict[str, Any]) -> dict[str, Any]:
+    if "$ref" in schema:
+        return definition(schema["$ref"].rsplit("/", 1)[1])
+    return schema
+
+
+def filled(schema: dict[str, Any], document: dict[str, Any]) -> dict[str, Any]:
+    """The document with the schema's defaults, and without keys whose value is null.
+
+    A mapping with keys of its own and without a default (readiness, say) is filled, too,
+    except where absent means none (x-default: a drafter).
+    """
+    result = {key: value for key, value in document.items() if value is not None}
+    for key, part in schema.get("properties", {}).items():
+        if key not in result and "default" in part:
+            result[key] = part["default"]
+        elif "properties" in part and (key in result or "x-default" not in part):
+            result[key] = filled(part, result.get(key, {}))
+    return result

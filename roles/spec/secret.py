@@ -1,0 +1,78 @@
+"""Secrets: read on the controller, never printed."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+SHORTEST = 8
+"""Characters; sglangctl's masking leaves words under 4 alone, and shorter keys are guessed."""
+
+
+class SecretError(Exception):
+    """A secret that cannot be used; the text says why and never quotes it."""
+
+
+class Secret:
+    """A value that shows itself only when asked to."""
+
+    __slots__ = ("_value",)
+
+    def __init__(self, value: str) -> None:
+        self._value = value
+
+    def reveal(self) -> str:
+        """The value itself."""
+        return self._value
+
+    def __repr__(self) -> str:
+        return "***"
+
+    __str__ = __repr__
+
+    def __format__(self, spec: str) -> str:
+        return format("***", spec)
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, Secret) and other._value == self._value
+
+    def __hash__(self) -> int:
+        return hash(self._value)
+
+
+def read_secret(
+    source: Mapping[str, Any], folder: Path, environ: Mapping[str, str] | None = None
+) -> Secret:
+    """Read `{file: ...}` (relative to `folder`) or `{env: ...}`; SecretError if it cannot be used.
+
+    It must be one line of printable ASCII (it travels in an HTTP header), and must not begin
+    with `-`: SGLang's --config file passes it on as a word of its own, where it would be
+    taken for an option.
+    """
+    if "env" in source:
+        name = str(source["env"])
+        value = (os.environ if environ is None else environ).get(name)
+        if value is None:
+            raise SecretError(f"environment variable {name} is not set on the controller")
+        origin = f"environment variable {name}"
+    else:
+        path = folder / Path(str(source["file"])).expanduser()
+        origin = f"file {path}"
+        try:
+            value = path.read_text(encoding="utf-8")
+        except FileNotFoundError:
+            raise SecretError(f"{origin} is not there; make it, readable by you alone") from None
+        except UnicodeDecodeError:
+            raise SecretError(f"{origin} is not text") from None
+        except OSError as error:
+            raise SecretError(f"{origin} cannot be read: {error.strerror}") from None
+        value = value.removesuffix("\n").removesuffix("\r")
+    if len(value) < SHORTEST:
+        raise SecretError(f"{origin} holds {len(value)} characters; at least {SHORTEST} are needed")
+    if not all(" " < letter < "\x7f" for letter in value):
+        raise SecretError(f"{origin} must be one line of printable ASCII without spaces")
+    if value.startswith("-"):
+        raise SecretError(f"{origin} begins with -, which SGLang would take for an option")
+    return Secret(value)
