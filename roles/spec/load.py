@@ -277,7 +277,7 @@ class _Host:
         ssh = given.get("ssh")
         for key, value in (ssh if isinstance(ssh, dict) else {}).items():
             if key in _SSH_DATA and (*self.where, "ssh", key) not in wrong:
-                path = key in ("key", "known_hosts")
+                path = key in ("key", "known_hosts", "config")
                 data[_SSH_DATA[key]] = str(self.folder / _home(value)) if path else value
         if given.get("sudo") is True:
             data["_sudo"] = True
@@ -290,6 +290,7 @@ _SSH_DATA = {
     "port": "ssh_port",
     "key": "ssh_key",
     "known_hosts": "ssh_known_hosts_file",
+    "config": "ssh_config_file",
     "host_key_checking": "ssh_strict_host_key_checking",
 }
 
