@@ -1,0 +1,1 @@
+"""How the stand-in works. Nothing here exists in the real engine."""

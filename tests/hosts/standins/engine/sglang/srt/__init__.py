@@ -1,0 +1,1 @@
+"""The serving runtime: only what a caller that checks flags imports."""
