@@ -1,0 +1,158 @@
+"""Phases, outcomes and causes: the closed lists, and which cause a log line names.
+
+`python -m sglangctl.diagnose` prints the table of README.md.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+from sglangctl.causes import CAUSES, Cause
+from sglangctl.signatures import SIGNATURES, Signature, find
+
+__all__ = [
+    "CAUSES",
+    "OUTCOMES",
+    "PHASES",
+    "SIGNATURES",
+    "Cause",
+    "Context",
+    "Finding",
+    "Signature",
+    "classify",
+    "table",
+]
+
+PHASES = {
+    "launching": "started, and nothing heard of it yet",
+    "importing": "Python imports the engine and its kernels (15 to 60 s, without a line)",
+    "connecting": "the ranks find one another (NCCL, gloo)",
+    "loading": "weights go to the GPUs: the target's shards, then the drafter's",
+    "allocating": "the key/value cache is sized and allocated",
+    "capturing": "CUDA graphs are captured, kernels compiled where the cache is cold",
+    "binding": "the HTTP server starts",
+    "warming": "the port answers, the engine's own first request runs",
+    "serving": "requests are answered",
+}
+
+OUTCOMES = {
+    "pending": "on its way, no verdict yet",
+    "serving": "it answers; not yet proven by a generation of ours",
+    "ready": "proven: the port is ours, every rank lives, one real generation came back",
+    "degraded": "ready, with something that should be better (the drafter is of no use)",
+    "unresponsive": "it served and no longer answers",
+    "stalled": "nothing moves any more; a report, not a sentence: it may still come",
+    "deadline": "the start's time budget ran out while things still moved",
+    "failed": "certain: it will not serve",
+}
+
+
+@dataclass(frozen=True)
+class Context:
+    """What the classification of a line depends on besides the line."""
+
+    phase: str = "importing"
+    drafter_path: str | None = None
+    tokenizer_path: str | None = None
+    speculative: bool = False
+    """Speculative decoding is declared."""
+    loading_drafter: bool = False
+    """The drafter's weights are being loaded, not the target's."""
+    making_folder: bool = False
+    """The traceback passed through makedirs or mkdir."""
+
+
+@dataclass(frozen=True)
+class Finding:
+    """The cause that a line names."""
+
+    cause: str
+    line: str
+    effect: bool = False
+    """It is a consequence: any other finding goes first."""
+
+
+_CANNOT_MAKE = re.compile(
+    r"^[\w.]*(?:FileNotFoundError|PermissionError|NotADirectoryError|FileExistsError|OSError): "
+    r"\[Errno (?:1|2|13|17|20|30)\]"
+)
+
+
+def classify(line: str, context: Context, exception: bool = False) -> Finding | None:
+    """What `line` says about the cause; None for a line that says nothing.
+
+    exception: it is the last line of a traceback, or belongs to that line's message.
+    """
+    if exception and context.making_folder and _CANNOT_MAKE.match(line):
+        return Finding("cache-not-writable", line)
+    signature = find(line, exception)
+    if signature is None:
+        return None
+    return Finding(_refine(signature.cause, line, context), line, signature.effect)
+
+
+def _refine(cause: str, line: str, context: Context) -> str:
+    """The same sentence of the engine means another thing for the drafter or the tokenizer."""
+    if cause == "model-not-found":
+        if _names(line, context.drafter_path):
+            return "drafter-not-found"
+        if _names(line, context.tokenizer_path):
+            return "tokenizer-missing"
+    if cause == "weights-missing" and _names(line, context.drafter_path):
+        return "drafter-not-found"
+    if "Attempted to load weight" in line and context.loading_drafter:
+        return "drafter-mismatch"
+    return cause
+
+
+def _names(line: str, path: str | None) -> bool:
+    """Whether `line` names `path` itself, not a longer path that begins with it."""
+    if not path:
+        return False
+    at = line.find(path)
+    while at >= 0:
+        end = line[at + len(path) : at + len(path) + 1]
+        if not (end.isalnum() or end in ("-", "_")):
+            return True
+        at = line.find(path, at + 1)
+    return False
+
+
+def _rows(head: tuple[str, ...], rows: Iterator[tuple[str, ...]]) -> Iterator[str]:
+    yield "| " + " | ".join(head) + " |"
+    yield "|" + " --- |" * len(head)
+    for row in rows:
+        yield "| " + " | ".join(cell.replace("|", "\\|") for cell in row) + " |"
+
+
+def _evidence(cause: Cause) -> str:
+    """Where a cause's evidence was seen, for the table."""
+    seen: list[str] = []
+    for signature in SIGNATURES:
+        if signature.cause == cause.name:
+            seen += [part.strip() for part in re.split(r"[;,] (?=SGLang)", signature.seen)]
+    parts = [cause.rule] if cause.rule else []
+    parts += sorted(set(seen))
+    return "; ".join(parts) or "no other evidence"
+
+
+def table() -> str:
+    """README's tables of phases, outcomes and causes, as Markdown."""
+    blocks = [
+        _rows(("Phase", "Meaning"), ((f"`{name}`", text) for name, text in PHASES.items())),
+        _rows(("Outcome", "Meaning"), ((f"`{name}`", text) for name, text in OUTCOMES.items())),
+        _rows(
+            ("Cause", "What it means", "Next step", "Seen in"),
+            (
+                (f"`{cause.name}`", cause.sentence, cause.next_step, _evidence(cause))
+                for cause in CAUSES.values()
+            ),
+        ),
+    ]
+    return "\n\n".join("\n".join(block) for block in blocks)
+
+
+if __name__ == "__main__":
+    print(table())
