@@ -1,0 +1,87 @@
+"""Judge a recorded journal again: one JSON object a line, at the first event and on every
+change of phase, outcome or cause (t, phase, outcome, cause, progress, eta_s, evidence).
+
+Exit status: 0 when the last outcome is serving, ready or degraded, 1 for any other, 2 when
+the file cannot be read.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import sys
+from collections.abc import Iterable, Iterator
+from pathlib import Path
+from typing import Any
+
+from sglangctl import journal
+from sglangctl.startup import Assessment, Startup
+
+GOOD = ("serving", "ready", "degraded")
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """The arguments of `sglangctl replay`."""
+    parser.add_argument("file", metavar="FILE", help="a journal.jsonl, or - for standard input")
+
+
+def changes(events: Iterable[journal.Event]) -> Iterator[Assessment]:
+    """The first assessment and every one whose phase, outcome or cause differs from the last.
+
+    Only what a watcher sees counts: `injected` and recorded `verdict` events are skipped. After
+    the last event the fold is given the time that it still waits for (at most two seconds),
+    and what it says then carries the last event's t.
+    """
+    startup = Startup()
+    last: tuple[str, str, str | None] | None = None
+    t: float | None = None
+    for event in events:
+        if event["kind"] in ("injected", "verdict"):
+            continue
+        assessment = startup.feed(event)
+        t = assessment.t
+        key = (assessment.phase, assessment.outcome, assessment.cause)
+        if key != last:
+            last = key
+            yield assessment
+    if t is None or startup.failures.crash is None:
+        return
+    due = startup.due
+    if due is None or due > t + startup.limits.failed_cause_s:
+        return
+    assessment = startup.tick(due)
+    if (assessment.phase, assessment.outcome, assessment.cause) != last:
+        yield Assessment(**{**vars(assessment), "t": t})
+
+
+def line(assessment: Assessment) -> str:
+    """The JSON object of one assessment, as replay prints it."""
+    document: dict[str, Any] = {
+        "t": assessment.t,
+        "phase": assessment.phase,
+        "outcome": assessment.outcome,
+        "cause": assessment.cause,
+        "progress": assessment.progress,
+        "eta_s": assessment.eta_s,
+        "evidence": list(assessment.evidence),
+    }
+    return json.dumps(document)
+
+
+def run(args: argparse.Namespace) -> int:
+    """Print the changes; the exit status says how it ended."""
+    outcome = "pending"
+    try:
+        if args.file == "-":
+            events: Iterable[journal.Event] = journal.events(sys.stdin.buffer)
+        else:
+            events = journal.read(Path(args.file))
+        for assessment in changes(events):
+            print(line(assessment), flush=True)
+            outcome = assessment.outcome
+    except BrokenPipeError:
+        raise
+    except OSError as error:
+        print(f"sglangctl replay: {args.file} cannot be read: {error.strerror}", file=sys.stderr)
+        return 2
+    return 0 if outcome in GOOD else 1

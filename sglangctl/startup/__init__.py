@@ -1,0 +1,32 @@
+"""The phase machine: a pure fold over journal events that says how a start is doing.
+
+    startup = Startup(limits)
+    for event in journal.events(lines):
+        assessment = startup.feed(event)
+    assessment = startup.tick(t)    # time passes without an event
+
+No input or output and no clock: time is the events' `t`. Whatever an event holds, nothing is
+raised; absent evidence is unknown, not negative. Fields read, by kind (all but `t` and `kind`
+may be absent; `injected` and `verdict` events are not looked at):
+
+launch   engine (anything but "sglang": nothing is judged), argv, port, model, served_name,
+         tensor_parallel, drafter {path, algorithm}, min_accept_length, expected_accept,
+         weights_bytes {target, drafter}, history {phase: seconds of the last good start}
+log      data
+http     path, status, error, seconds; models (ids, of /v1/models); tokens, running, queued
+         (of /metrics)
+gpu      gpus: memory_used_mib, memory_total_mib, utilization_pct, ours_mib (our processes' share)
+process  processes: pid, name, state, cpu_s, read_bytes; frozen (the cgroup is), oom_kills (a
+         counter since the launch: v2 memory.events oom_kill, v1 memory.oom_control oom_kill)
+socket   port, owner_pid, ours
+generate status, seconds, text_ok, accept_length, model, tokens_per_s, error
+exit     returncode, oom, oom_kills, shm_full, xid
+step     step: "stop" means that we end it on purpose
+"""
+
+from __future__ import annotations
+
+from sglangctl.startup.assessment import Assessment, Progress
+from sglangctl.startup.fold import Startup
+
+__all__ = ["Assessment", "Progress", "Startup"]

@@ -1,0 +1,134 @@
+"""From a certain failure to its cause, with the evidence for it.
+
+Exit -9 is SGLang's own way of dying as well as the OOM killer's and a person's: its own is
+announced in the log, the OOM killer's is counted by the cgroup, what is left came from outside.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from sglangctl.startup.failures import RECENT_S, Candidate, Crash
+from sglangctl.startup.phases import ORDER
+from sglangctl.startup.values import printable, whole
+
+if TYPE_CHECKING:
+    from sglangctl.startup.fold import Startup
+
+# An Xid explains these better than the line that follows from it.
+_FOLLOW_XID = ("nccl-error", "nccl-timeout", "gpu-fault", "watchdog", "rank-died")
+_OUTSIDE = (-15, -9, -2, -1, 0)
+_SIGBUS = -7
+_TELLING = 3
+
+
+@dataclass(frozen=True)
+class Blame:
+    """The cause of a failure; not `sure`: the log may still name a better one."""
+
+    cause: str
+    sure: bool
+    evidence: tuple[str, ...]
+
+
+def blame(startup: Startup, crash: Crash) -> Blame:
+    """The best cause that is known now for `crash`."""
+    if crash.source == "bind":
+        return Blame("port-taken", True, _log(crash.text))
+    code = _code(startup, crash)
+    own = startup.failures.own
+    ended = startup.exit is not None
+    if ended and (startup.stop_asked or startup.service.stopping):
+        return _outside(startup, crash)
+    if _oom(startup) and code in (-9, None):
+        text = "the kernel's OOM killer ended a process of this engine (oom_kill rose)"
+        return Blame("host-out-of-memory", True, (text, *_log(crash.text)))
+    said = _said(startup, crash, effect=False)
+    xid = whole(startup.exit.get("xid")) if startup.exit is not None else None
+    if xid is not None and (said is None or said.finding.cause in _FOLLOW_XID):
+        return Blame("gpu-fault", True, (f"kernel log: Xid {xid}", *_log(crash.text)))
+    if said is not None:
+        where = f"{said.rank}: " if said.rank else ""
+        return Blame(said.finding.cause, True, (f"log: {where}{printable(said.finding.line)}",))
+    if code == _SIGBUS:
+        return _sigbus(startup, crash)
+    if ended and not own and code in _OUTSIDE and crash.source in ("exit", "process"):
+        if code == 0 and not startup.served:
+            return _unknown(startup, crash, sure=False)
+        return _outside(startup, crash)
+    after = _said(startup, crash, effect=True)
+    if crash.source == "warmup":
+        return Blame("warmup-failed", False, (*_log(crash.text), *_telling(startup)))
+    if after is not None:
+        text = f"log: {printable(after.finding.line)}"
+        return Blame(after.finding.cause, False, (*_log(crash.text), text))
+    if crash.source in ("rank", "process") or (
+        crash.source == "child" and not startup.failures.exceptions
+    ):
+        return Blame("rank-died", False, (*_log(crash.text), *_telling(startup)))
+    return _unknown(startup, crash, sure=False)
+
+
+def _said(startup: Startup, crash: Crash, effect: bool) -> Candidate | None:
+    """The line that names the cause: of a rank's own end first, then the earliest."""
+    recent = [
+        candidate
+        for candidate in startup.failures.candidates
+        if candidate.finding.effect is effect and candidate.t >= crash.t - RECENT_S
+    ]
+    fatal = [candidate for candidate in recent if candidate.fatal]
+    return next(iter(fatal or recent), None)
+
+
+def _code(startup: Startup, crash: Crash) -> int | None:
+    """Exit status of the process that died first; 128 + n is signal n."""
+    code = crash.code
+    if code is None and startup.exit is not None:
+        code = whole(startup.exit.get("returncode"))
+    return 128 - code if code is not None and 128 < code < 193 else code
+
+
+def _oom(startup: Startup) -> bool:
+    event = startup.exit or {}
+    kills = whole(event.get("oom_kills")) or 0
+    return event.get("oom") is True or kills > 0 or startup.ranks.oom_kills > 0
+
+
+def _outside(startup: Startup, crash: Crash) -> Blame:
+    cause = "killed" if startup.served else "terminated"
+    return Blame(cause, True, (printable(crash.text),))
+
+
+def _sigbus(startup: Startup, crash: Crash) -> Blame:
+    event = startup.exit or {}
+    evidence = (f"SIGBUS (exit -7) in phase {startup.phases.name}", *_log(crash.text))
+    phase = ORDER[startup.phases.name]
+    if not startup.phases.ranks and phase < ORDER["connecting"]:
+        cause = "kernel-broken"
+    elif startup.phases.name == "loading":
+        cause = "weights-corrupt"
+    elif event.get("shm_full") is True or not startup.served:
+        cause = "shared-memory"
+    else:
+        cause = "unknown"
+    return Blame(cause, True, evidence)
+
+
+def _unknown(startup: Startup, crash: Crash, sure: bool) -> Blame:
+    return Blame("unknown", sure, (*_telling(startup), *_log(crash.text)))
+
+
+def _telling(startup: Startup) -> tuple[str, ...]:
+    """The first exception of the first rank that died, then others that differ."""
+    raised = startup.failures.exceptions
+    lines: list[str] = []
+    for item in [r for r in raised if r.fatal] + [r for r in raised if not r.fatal]:
+        line = f"log: {item.rank + ': ' if item.rank else ''}{printable(item.text)}"
+        if line not in lines:
+            lines.append(line)
+    return tuple(lines[:_TELLING])
+
+
+def _log(text: str) -> tuple[str, ...]:
+    return (printable(text),)

@@ -1,0 +1,244 @@
+"""The fold itself: takes events one by one, keeps the state, gives the verdict."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+from sglangctl.config import Limits
+from sglangctl.diagnose import Context
+from sglangctl.startup import logreader, verdict
+from sglangctl.startup.assessment import Assessment
+from sglangctl.startup.failures import Crash, Failures
+from sglangctl.startup.launched import Launched
+from sglangctl.startup.loglines import Splitter, bar
+from sglangctl.startup.motion import Motion
+from sglangctl.startup.phases import ORDER, Phases
+from sglangctl.startup.progress import Work
+from sglangctl.startup.ranks import Ranks
+from sglangctl.startup.service import Service
+from sglangctl.startup.values import mappings, number, text, whole
+from sglangctl.startup.verdict import Proof
+
+_FLUSH_S = 0.5
+"""A line that has not ended for this long is read as it is."""
+_CORES = 1.3
+"""A process above this many cores computes; an idle scheduler spins on one."""
+_UTILIZATION_PCT = 5.0
+
+
+class Startup:
+    """One start of one engine, from its launch on; see the package's docstring for the events."""
+
+    def __init__(self, limits: Limits | None = None) -> None:
+        self.limits = limits or Limits()
+        self.now = 0.0
+        self.launched = Launched()
+        self.lines = Splitter()
+        self.phases = Phases()
+        self.work = Work()
+        self.failures = Failures()
+        self.ranks = Ranks()
+        self.motion = Motion()
+        self.service = Service()
+        self.proof = Proof()
+        self.served = False
+        """It served at some time, in this or an earlier state."""
+        self.stop_asked = False
+        """We end it on purpose (a step event says so)."""
+        self.exit: dict[str, Any] | None = None
+        self.gpus: list[tuple[float, float]] = []
+        """Memory used and total of each GPU, MiB, in the last GPU event."""
+        self.gpu_busy_t: float | None = None
+        self.cores_t: float | None = None
+        self.stopped_t: float | None = None
+        """Since when a process is stopped or the cgroup frozen."""
+        self.judge = verdict.Judge()
+
+    def feed(self, event: dict[str, Any]) -> Assessment:
+        """Take one event and say how the start is doing. Never raises, whatever it holds."""
+        t = number(event.get("t"))
+        if t is not None and t > self.now:
+            self.now = t
+        kind = event.get("kind")
+        handler = _KINDS.get(kind) if isinstance(kind, str) else None
+        if handler is not None and not (self.launched.foreign and kind != "launch"):
+            self._flush_old()
+            handler(self, self.now, event)
+        return self.judge.assess(self)
+
+    def tick(self, t: float) -> Assessment:
+        """Time has passed without an event: `t` seconds since launch."""
+        if math.isfinite(t) and t > self.now:
+            self.now = t
+        self._flush_old()
+        return self.judge.assess(self)
+
+    @property
+    def due(self) -> float | None:
+        """The t at which the verdict may change by time alone; None when it cannot."""
+        return self.judge.due(self)
+
+    # What the handlers of log lines use.
+
+    @property
+    def context(self) -> Context:
+        """What the classification of a line depends on."""
+        return Context(
+            phase=self.phases.name,
+            drafter_path=self.launched.drafter_path,
+            tokenizer_path=self.launched.tokenizer
+            if self.launched.tokenizer != self.launched.model
+            else None,
+            speculative=self.launched.speculative,
+            loading_drafter=self.phases.model == "drafter",
+        )
+
+    def advanced(self, changed: bool) -> None:
+        """The phase may have changed: then earlier complaints were not the end."""
+        if changed:
+            self.failures.advance()
+            if ORDER[self.phases.name] > ORDER["loading"]:
+                self.work.end()
+
+    def moved(self, t: float, what: str) -> None:
+        """Something counts as motion; the first sign of life ends `launching`."""
+        self.motion.moved(t, what)
+        self.phases.at_least(t, "importing")
+
+    def server_args(self, line: str) -> None:
+        """The engine's own account of its arguments."""
+        self.launched.server_args(line)
+        self._shape()
+
+    def rolled(self, t: float) -> None:
+        """The engine calls itself ready; true only if the port is ours."""
+        if self.service.identified and not self.failures.crash:
+            self._serving(t, "the engine says that it is ready")
+
+    # Events.
+
+    def _flush_old(self) -> None:
+        lines = self.lines
+        if lines.tail and self.now - lines.tail_t >= _FLUSH_S:
+            for line in lines.flush():
+                logreader.read(self, self.now, line)
+
+    def _shape(self) -> None:
+        self.phases.world = self.launched.world
+        self.phases.drafter = self.launched.drafter
+        self.work.weights_bytes = self.launched.weights_bytes
+
+    def _launch(self, t: float, event: dict[str, Any]) -> None:
+        self.launched.event(event)
+        self._shape()
+
+    def _log(self, t: float, event: dict[str, Any]) -> None:
+        data = event.get("data")
+        if not isinstance(data, str) or not data:
+            return
+        for line in self.lines.feed(t, data):
+            logreader.read(self, t, line)
+        if self.lines.tail and "%" in self.lines.tail:
+            # A bar ends with its carriage return only when the next state is written.
+            shown = bar(self.lines.tail)
+            if shown is not None:
+                logreader.bar(self, t, shown)
+
+    def _http(self, t: float, event: dict[str, Any]) -> None:
+        if self.service.http(t, event, self.served):
+            self._serving(t, "")
+
+    def _serving(self, t: float, proof: str) -> None:
+        if self.failures.crash is not None or self.exit is not None:
+            return
+        if proof:
+            self.service.good(t, proof)
+        self.served = True
+        self.work.end()
+        self.advanced(self.phases.at_least(t, "serving"))
+
+    def _gpu(self, t: float, event: dict[str, Any]) -> None:
+        gpus = mappings(event.get("gpus"))
+        if not gpus:
+            return
+        used: list[float] = []
+        total: list[float] = []
+        ours = all(number(gpu.get("ours_mib")) is not None for gpu in gpus)
+        busy = False
+        for gpu in gpus:
+            used.append(number(gpu.get("ours_mib" if ours else "memory_used_mib")) or 0.0)
+            total.append(number(gpu.get("memory_total_mib")) or 0.0)
+            busy |= (number(gpu.get("utilization_pct")) or 0.0) >= _UTILIZATION_PCT
+        self.gpus = list(zip(used, total))
+        self.motion.gpu(t, used, busy)
+        if busy:
+            self.gpu_busy_t = t
+        if not self.served:
+            self.advanced(self.phases.gpu(t, used, total, ours))
+
+    def _process(self, t: float, event: dict[str, Any]) -> None:
+        ranks = self.ranks
+        ranks.feed(t, event)
+        if isinstance(event.get("processes"), list):
+            self.motion.processes(t, ranks.cpu_s, ranks.read_bytes, ranks.compiling)
+            self.work.read(t, ranks.read_bytes)
+            if ranks.cpu_s > 0:
+                self.phases.at_least(t, "importing")
+            if ranks.cores >= _CORES:
+                self.cores_t = t
+            if ranks.lost and not self.service.stopping and not self.stop_asked:
+                self.failures.sign(Crash(t, "process", ranks.lost[0]))
+        if ranks.stopped or ranks.frozen:
+            if self.stopped_t is None:
+                self.stopped_t = t
+        else:
+            self.stopped_t = None
+
+    def _socket(self, t: float, event: dict[str, Any]) -> None:
+        if (number(event.get("clients")) or 0.0) > 0:
+            self.service.clients_t = t
+        if self.service.socket(t, event, self.launched.port):
+            self.advanced(self.phases.at_least(t, "warming"))
+
+    def _generate(self, t: float, event: dict[str, Any]) -> None:
+        if self.proof.feed(t, event) and self.service.identified:
+            self._serving(t, "a generation came back")
+
+    def _exit(self, t: float, event: dict[str, Any]) -> None:
+        for line in self.lines.flush():
+            logreader.read(self, t, line)
+        if self.exit is None:
+            self.exit = event
+        code = whole(event.get("returncode"))
+        shown = "an unknown status" if code is None else f"status {code}"
+        self.failures.sign(Crash(t, "exit", f"the main process ended with {shown}", code))
+
+    def _step(self, t: float, event: dict[str, Any]) -> None:
+        if text(event.get("step")) == "stop":
+            self.stop_asked = True
+
+    @property
+    def working_t(self) -> float | None:
+        """When there was last a sign that the engine computes; None without any.
+
+        All processor time flat for 10 s, GPUs at 0 %: whatever is connected, it does not.
+        """
+        motion = self.motion
+        if motion.cpu_known and not motion.gpu_busy and self.now - motion.cpu_last > 10.0:
+            return None
+        signs = (self.gpu_busy_t, self.cores_t, self.service.clients_t)
+        return max((sign for sign in signs if sign is not None), default=None)
+
+
+_KINDS = {
+    "launch": Startup._launch,
+    "log": Startup._log,
+    "http": Startup._http,
+    "gpu": Startup._gpu,
+    "process": Startup._process,
+    "socket": Startup._socket,
+    "generate": Startup._generate,
+    "exit": Startup._exit,
+    "step": Startup._step,
+}

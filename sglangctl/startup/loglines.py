@@ -1,0 +1,98 @@
+"""The engine's log: raw pieces to lines, lines to what they say.
+
+Pieces may end anywhere. Lines end with a newline or a carriage return (progress bars); a
+message may follow a bar on the same line. Prefix of a message (SGLang's own format):
+`[2026-11-29 15:37:30 DP0 PP0 TP1 EP1] text`; without parallelism there is no rank in it.
+"""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+
+LINE_LIMIT = 4000
+TAIL_LIMIT = 65536
+"""Characters of an unfinished line that are kept: server_args= alone has 15,000."""
+
+_ANSI = re.compile(r"\x1b(?:\[[0-?]*[ -/]*[@-~]|\][^\x07\x1b]*(?:\x07|\x1b\\)?|[@-Z\\-_])")
+_BREAK = re.compile(r"[\r\n]+")
+_PREFIX = re.compile(
+    r"\[\d{4}-\d\d-\d\d \d\d:\d\d:\d\d(?:[.,]\d+)?((?: [A-Z_]{2,8}\d+)*)\] ?(.*)", re.DOTALL
+)
+_BAR = re.compile(r"(\d{1,3})%[^/\n]{0,80}?(\d{1,9})/(\d{1,9}) \[")
+
+
+@dataclass
+class Line:
+    """One line of the log."""
+
+    text: str
+    """Without prefix, ANSI codes and line end."""
+    rank: str | None
+    """`TP1`, `DP0 PP0 TP1`; "" for a message without a rank; None: not a message of the logger."""
+
+
+@dataclass(frozen=True)
+class Bar:
+    """One state of a progress bar (tqdm)."""
+
+    label: str
+    done: int
+    total: int
+
+
+class Splitter:
+    """Joins pieces and yields whole lines."""
+
+    def __init__(self) -> None:
+        self.tail = ""
+        self.tail_t = 0.0
+
+    def feed(self, t: float, data: str) -> list[Line]:
+        """The lines that `data` completes."""
+        parts = _BREAK.split(self.tail + data if self.tail else data)
+        self.tail = parts.pop()[-TAIL_LIMIT:]
+        self.tail_t = t
+        lines: list[Line] = []
+        for part in parts:
+            if part:
+                _append(lines, part)
+        return lines
+
+    def flush(self) -> list[Line]:
+        """The unfinished line, taken as finished."""
+        lines: list[Line] = []
+        if self.tail:
+            _append(lines, self.tail)
+            self.tail = ""
+        return lines
+
+
+def _append(lines: list[Line], part: str) -> None:
+    part = part[:TAIL_LIMIT]
+    if "\x1b" in part:
+        part = _ANSI.sub("", part)
+    at = part.find("[20", 1)
+    if at > 0 and "%" in part[:at] and _PREFIX.match(part, at):
+        # A message that was written behind a progress bar which had not ended its line.
+        lines.append(Line(part[:at], None))
+        part = part[at:]
+    if part.startswith("[20"):
+        match = _PREFIX.match(part)
+        if match:
+            lines.append(Line(match[2], match[1].strip()))
+            return
+    lines.append(Line(part, None))
+
+
+def bar(text: str) -> Bar | None:
+    """The progress bar in `text`, if it is one."""
+    if "%" not in text or "/" not in text or len(text) > 600:
+        return None
+    match = _BAR.search(text)
+    if match is None:
+        return None
+    done, total = int(match[2]), int(match[3])
+    if total <= 0 or done > total:
+        return None
+    return Bar(text[: match.start()].strip(" :"), done, total)

@@ -1,0 +1,98 @@
+"""The engine's processes: which are ranks, which of them stopped, died or are gone.
+
+Ranks and the detokenizer are known by the titles that SGLang gives them (`sglang::scheduler_TP0`,
+`sglang::detokenizer`; comm cuts them to 15 characters). A zombie has no command line any more,
+so their pids are remembered; other children (compilers, the resource tracker) come and go.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from sglangctl.startup.values import number, text, whole
+
+_TITLES = ("sglang::sched", "sglang::detok", "sglang::data_par")
+_COMPILERS = ("ninja", "nvcc", "cicc", "ptxas", "fatbinary", "cudafe++", "cc1plus", "gcc", "g++")
+DEAD = "ZXx"
+STOPPED = "T"
+
+
+class Ranks:
+    """What process events say about the engine's processes."""
+
+    def __init__(self) -> None:
+        self.seen = False
+        """Whether there was any process event."""
+        self.titles: dict[int, str] = {}
+        """Pid and title of every rank and detokenizer that was ever seen alive."""
+        self.lost: tuple[str, ...] = ()
+        """Ranks that are gone or zombies, in the last event."""
+        self.stopped: tuple[str, ...] = ()
+        """Processes in state T, in the last event."""
+        self.frozen = False
+        self.alive = 0
+        """Live schedulers in the last event."""
+        self.cpu_s = 0.0
+        self.read_bytes = 0.0
+        self.compiling = False
+        self.oom_kills = 0
+        self.cores = 0.0
+        """Processor time of the busiest process between the last two events, in cores."""
+        self._cpu: dict[int, float] = {}
+        self._t = 0.0
+
+    def feed(self, t: float, event: dict[str, Any]) -> None:
+        """Take a process event of time `t`."""
+        listed = event.get("processes")
+        kills = whole(event.get("oom_kills"))
+        if kills is not None:
+            self.oom_kills = max(self.oom_kills, kills)
+        self.frozen = event.get("frozen") is True
+        if not isinstance(listed, list):
+            return
+        self.seen = True
+        states: dict[int, str] = {}
+        stopped: list[str] = []
+        cpu_s = read_bytes = 0.0
+        compiling = False
+        alive = 0
+        cpu: dict[int, float] = {}
+        for process in listed:
+            if not isinstance(process, dict):
+                continue
+            pid = whole(process.get("pid"))
+            state = text(process.get("state")) or "?"
+            name = text(process.get("name")) or ""
+            spent = number(process.get("cpu_s")) or 0.0
+            cpu_s += spent
+            read_bytes += number(process.get("read_bytes")) or 0.0
+            if pid is None:
+                continue
+            letter = state[0]
+            states[pid] = letter
+            cpu[pid] = spent
+            if letter not in DEAD:
+                if name.startswith(_TITLES):
+                    self.titles[pid] = name
+                    alive += name.startswith("sglang::sched")
+                elif name.rpartition("/")[2].split(" ", 1)[0] in _COMPILERS:
+                    compiling = True
+                if letter == STOPPED:
+                    stopped.append(f"{_short(name, pid)} (pid {pid})")
+        lost = [
+            f"{title} (pid {pid}) is {'a zombie' if pid in states else 'gone'}"
+            for pid, title in self.titles.items()
+            if states.get(pid, "X") in DEAD
+        ]
+        self.lost, self.stopped, self.alive = tuple(lost), tuple(stopped), alive
+        self.cpu_s, self.read_bytes, self.compiling = cpu_s, read_bytes, compiling
+        if t - self._t >= 0.5:
+            used = [spent - self._cpu[pid] for pid, spent in cpu.items() if pid in self._cpu]
+            self.cores = max(used, default=0.0) / (t - self._t)
+            self._cpu, self._t = cpu, t
+
+
+def _short(name: str, pid: int) -> str:
+    if name.startswith("sglang::"):
+        return name
+    return "the main process" if "sglang" in name and "spawn" not in name else name[:40] or str(pid)

@@ -1,0 +1,187 @@
+"""Does it answer, is it ours, and when did it stop answering.
+
+Identity: socket events say who owns the port; without them the engine's own "Uvicorn running
+on" does. An answer that was asked for before our own process had bound the port is someone
+else's. An open port, /v1/models, /model_info and /ready are not readiness: they answer 200 while
+the engine still warms up. /server_info says nothing here: it waits for the scheduler.
+
+Health of an idle engine: /health sends one token through every process, so that a failure of
+it means what it says. Under load a long prefill delays it by minutes: then tokens count.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from sglangctl.config import Limits
+from sglangctl.startup.values import number, text, whole
+
+_HEALTH = ("/health", "/health_generate")
+WORKING_S = 15.0
+"""A sign of work counts for this long."""
+
+
+class Service:
+    """The port and what answers there."""
+
+    def __init__(self) -> None:
+        self.bound_t: float | None = None
+        """When our own process was first known to listen."""
+        self.bound_by_log = False
+        self.socket_known = False
+        self.ours: bool | None = None
+        """The port's owner is ours, by the last socket event; None: not said."""
+        self.owner: int | None = None
+        self.answered_foreign = False
+        """Something answered on the port that is not shown to be ours."""
+        self.good_t: float | None = None
+        """When the last good answer became known."""
+        self.proof = ""
+        self.failed = 0
+        """Health probes that failed since the last good one."""
+        self.failed_t = 0.0
+        self.engine_says_dead = False
+        """The engine's own health check failed (20 s without any answer)."""
+        self.stopping = False
+        self.loaded = False
+        """Clients' work was under way when it was last reported."""
+        self.clients_t: float | None = None
+        """When a client's connection was last seen."""
+        self.tokens_t = 0.0
+        """When tokens last moved."""
+        self._tokens: float | None = None
+        self.models: tuple[str, ...] | None = None
+
+    @property
+    def identified(self) -> bool:
+        """The port is known to be ours."""
+        if self.socket_known and self.ours is not None:
+            return self.ours
+        return self.bound_by_log
+
+    @property
+    def identity(self) -> str:
+        """By what it is known, for the evidence."""
+        if self.socket_known and self.ours:
+            return f"the port's owner (pid {self.owner}) is in our unit"
+        return 'the port is ours by the engine\'s own line "Uvicorn running on" (no socket event)'
+
+    @staticmethod
+    def port_matches(message: str, port: int | None) -> bool:
+        """Whether "Uvicorn running on http://H:P (..." names our port; yes where unknown."""
+        address = message[len("Uvicorn running on ") :].split(" ", 1)[0]
+        found = address.rpartition(":")[2].strip("/")
+        return port is None or not found.isdecimal() or int(found[:9]) == port
+
+    def bound(self, t: float) -> None:
+        """The engine's own line says that it listens."""
+        self.bound_by_log = True
+        if self.bound_t is None:
+            self.bound_t = t
+
+    def socket(self, t: float, event: dict[str, Any], port: int | None) -> bool:
+        """A socket event; whether it newly shows the port as ours."""
+        number_of = whole(event.get("port"))
+        if port is not None and number_of is not None and number_of != port:
+            return False
+        ours = event.get("ours")
+        self.socket_known = True
+        self.owner = whole(event.get("owner_pid"))
+        self.ours = ours if isinstance(ours, bool) else None
+        if self.owner is None and "owner_pid" in event:
+            self.ours = False
+        if self.ours and self.bound_t is None:
+            self.bound_t = t
+            return True
+        return False
+
+    def http(self, t: float, event: dict[str, Any], served: bool) -> bool:
+        """An HTTP probe; whether it is a good answer of ours."""
+        path = (text(event.get("path")) or "").partition("?")[0]
+        status = whole(event.get("status"))
+        asked = t - max(0.0, number(event.get("seconds")) or 0.0)
+        if path == "/v1/models" and isinstance(event.get("models"), list):
+            self.models = tuple(name for name in event["models"] if isinstance(name, str))
+        if path == "/metrics":
+            self._metrics(t, event)
+        if (number(event.get("clients")) or 0.0) > 0:
+            self.clients_t = t
+        if path not in _HEALTH:
+            return False
+        if status == 200:
+            if not self.identified or self.bound_t is None or asked < self.bound_t - 0.001:
+                self.answered_foreign = not served
+                return False
+            self.good(t, f"{path} answered 200")
+            return True
+        if served and not self.stopping:
+            self.failed += 1
+            self.failed_t = t
+            if status == 503 and t - asked >= 15.0:
+                self.engine_says_dead = True
+        return False
+
+    def engine_failed(self, t: float) -> None:
+        """The engine's own line: no answer from the detokenizer for 20 s."""
+        if not self.stopping:
+            self.engine_says_dead = True
+            self.failed = max(self.failed, 1)
+            self.failed_t = t
+
+    def good(self, t: float, proof: str) -> None:
+        """A good answer of ours."""
+        self.good_t, self.proof = t, proof
+        self.failed = 0
+        self.engine_says_dead = False
+
+    def batch(self, t: float, line: str) -> None:
+        """A "Prefill batch" or "Decode batch" line: tokens moved, and whether more wait.
+
+        It is written when the batch is done, so that the first part of a long prefill does not
+        show here. Our own health probes are one sequence of one token.
+        """
+        self.tokens_t = t
+        fields = dict(
+            part.split(": ", 1) for part in line.partition(", ")[2].split(", ") if ": " in part
+        )
+
+        def count(name: str) -> int:
+            value = fields.get(name, "0")
+            return int(value) if value.isdecimal() and len(value) < 12 else 0
+
+        work = (
+            count("#running-req")
+            + count("#queue-req")
+            + count("#pending-token")
+            + max(0, count("#new-seq") - 1)
+            + max(0, count("#new-token") - 1)
+        )
+        self.loaded = work > 0
+
+    def _metrics(self, t: float, event: dict[str, Any]) -> None:
+        tokens = number(event.get("tokens"))
+        if tokens is not None:
+            if self._tokens is not None and tokens != self._tokens:
+                self.tokens_t = t
+            self._tokens = tokens
+        busy = (number(event.get("running")) or 0.0) + (number(event.get("queued")) or 0.0)
+        if event.get("running") is not None or event.get("queued") is not None:
+            self.loaded = busy > 0
+
+    def silent(self, t: float, limits: Limits, working_t: float | None) -> bool:
+        """Whether it counts as unresponsive at `t`.
+
+        working_t: when there was last a sign that it computes (GPUs busy, several cores, open
+        client connections), None without any. Idle: a failed probe and `unresponsive_idle_s`
+        without a good answer. Loaded: two failed probes and no token for
+        `unresponsive_busy_s`.
+        """
+        if self.good_t is None or self.stopping or not self.failed:
+            return False
+        loaded = self.loaded or (
+            working_t is not None and working_t > max(self.good_t + 1.5, t - WORKING_S)
+        )
+        if loaded:
+            moved = max(self.tokens_t, self.good_t)
+            return self.failed >= 2 and t - moved >= limits.unresponsive_busy_s
+        return t - max(self.good_t, self.tokens_t) >= limits.unresponsive_idle_s

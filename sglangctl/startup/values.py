@@ -1,0 +1,47 @@
+"""Reading fields of untrusted events: a value of the wrong kind is an absent one."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+# Larger than any count or time that we compare; keeps sums and int() away from infinity.
+_HUGE = 1e15
+
+
+def number(value: Any) -> float | None:
+    """A finite number that is not a boolean, else None."""
+    if isinstance(value, float):
+        return value if math.isfinite(value) and abs(value) < _HUGE else None
+    if isinstance(value, int) and not isinstance(value, bool) and abs(value) < _HUGE:
+        return float(value)
+    return None
+
+
+def whole(value: Any) -> int | None:
+    """A whole number, else None."""
+    found = number(value)
+    return None if found is None else int(found)
+
+
+def text(value: Any) -> str | None:
+    """A string, else None."""
+    return value if isinstance(value, str) else None
+
+
+def mapping(value: Any) -> dict[str, Any]:
+    """A mapping, else an empty one."""
+    return value if isinstance(value, dict) else {}
+
+
+def mappings(value: Any) -> list[dict[str, Any]]:
+    """The mappings in a list; everything else is left out."""
+    if not isinstance(value, list):
+        return []
+    return [item for item in value if isinstance(item, dict)]
+
+
+def printable(value: str, limit: int = 300) -> str:
+    """One line of text without control characters, at most `limit` characters long."""
+    line = "".join(c if c.isprintable() else "\ufffd" for c in value[: limit + 1])
+    return line if len(line) <= limit else line[: limit - 1] + "…"
