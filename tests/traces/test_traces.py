@@ -1,0 +1,168 @@
+"""Every recorded start gets its verdict, inside its window, from what a watcher sees."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from sglangctl import journal
+from sglangctl.diagnose import CAUSES, OUTCOMES, PHASES
+from sglangctl.startup import Assessment, Startup
+
+HERE = Path(__file__).parent
+TRACES = sorted(path.parent.name for path in HERE.glob("*/expected.json"))
+UP = ("serving", "ready", "degraded")
+
+
+def expected_of(name: str) -> dict[str, Any]:
+    document = json.loads((HERE / name / "expected.json").read_text(encoding="utf-8"))
+    assert isinstance(document, dict)
+    return document
+
+
+def visible(name: str) -> Iterator[journal.Event]:
+    """The trace without what a watcher does not see."""
+    for event in journal.read(HERE / name / "journal.jsonl"):
+        if event["kind"] not in ("injected", "verdict"):
+            yield event
+
+
+def judged(name: str) -> tuple[Startup, list[Assessment]]:
+    """The fold at the end of what is judged, and every assessment until there."""
+    end = expected_of(name).get("stopped_by_us_s", float("inf"))
+    startup = Startup()
+    said = [startup.feed(event) for event in visible(name) if event["t"] < end]
+    return startup, said
+
+
+def test_there_are_traces() -> None:
+    assert len(TRACES) >= 52, "the fixtures are incomplete"
+
+
+@pytest.mark.parametrize("name", TRACES)
+def test_words_are_of_the_closed_lists(name: str) -> None:
+    _, said = judged(name)
+    for assessment in said:
+        assert assessment.phase in PHASES
+        assert assessment.outcome in OUTCOMES
+        assert assessment.cause is None or assessment.cause in CAUSES
+        assert assessment.evidence or assessment.outcome == "pending"
+        assert all(line.isprintable() for line in assessment.evidence)
+
+
+@pytest.mark.parametrize("name", TRACES)
+def test_verdict(name: str) -> None:
+    expected = expected_of(name)
+    startup, said = judged(name)
+    outcome = expected["outcome"]
+    if outcome is None:
+        assert {assessment.outcome for assessment in said} == {"pending"}
+        return
+    if outcome == "pending":
+        pending(expected, startup, said)
+        return
+    wanted = UP if outcome == "serving" else (outcome,)
+    verdicts = [assessment for assessment in said if assessment.outcome != "pending"]
+    assert verdicts, "no verdict"
+    first = verdicts[0]
+    assert first.outcome in wanted, first
+    assert expected.get("not_before_s", 0.0) <= first.t <= expected["by_s"], first
+    if "cause" in expected:
+        causes = {item.cause for item in verdicts if item.outcome == outcome}
+        assert causes == {expected["cause"]}
+    if outcome != "serving":
+        assert {item.outcome for item in verdicts} == {outcome}, "the verdict did not last"
+
+
+def pending(expected: dict[str, Any], startup: Startup, said: list[Assessment]) -> None:
+    """No verdict before until_s; where nothing more comes, `stalled` after its time."""
+    early = [item for item in said if item.t < expected["until_s"] and item.outcome != "pending"]
+    assert early == []
+    if "phase" in expected:
+        assert said[-1].phase == expected["phase"]
+    if "stalled_by_s" not in expected:
+        return
+    assert startup.tick(expected["until_s"]).outcome == "pending"
+    late = startup.tick(expected["stalled_by_s"])
+    assert (late.outcome, late.phase) == ("stalled", expected["phase"])
+
+
+AFTER = [name for name in TRACES if "after" in expected_of(name)]
+
+
+@pytest.mark.parametrize("name", AFTER)
+def test_what_happens_after_serving(name: str) -> None:
+    expected = expected_of(name)
+    _, said = judged(name)
+    bounds = [state.get("after_s", 0.0) for state in expected["after"]] + [float("inf")]
+    for state, end in zip(expected["after"], bounds[1:]):
+        since = state.get("after_s", expected["by_s"])
+        noticed = [
+            item.t for item in said if since <= item.t < end and item.outcome == state["state"]
+        ]
+        assert noticed, f"{state['state']} was not noticed"
+        assert noticed[0] <= state["by_s"]
+    up = [item for item in said if expected["by_s"] <= item.t < bounds[0]]
+    assert {item.outcome for item in up} <= set(UP), "a false alarm while it served"
+
+
+SERVING = [name for name in TRACES if expected_of(name)["outcome"] == "serving"]
+
+
+@pytest.mark.parametrize("name", SERVING)
+def test_no_false_alarm_while_it_serves(name: str) -> None:
+    expected = expected_of(name)
+    end = min(
+        [state.get("after_s", expected["by_s"]) for state in expected.get("after", [])]
+        + [expected.get("stopped_by_us_s", float("inf"))]
+    )
+    _, said = judged(name)
+    served = False
+    for assessment in said:
+        if assessment.t < end:
+            served = served or assessment.outcome in UP
+            assert assessment.outcome in (UP if served else ("pending",)), assessment
+
+
+@pytest.mark.parametrize("name", SERVING)
+def test_serving_within_a_second_of_the_first_good_answer(name: str) -> None:
+    _, said = judged(name)
+    first = next(item.t for item in said if item.outcome in UP)
+    answers = [
+        event["t"]
+        for event in visible(name)
+        if event["kind"] == "http" and event["path"] == "/health" and event["status"] == 200
+    ]
+    assert first <= answers[0] + 1.0
+
+
+@pytest.mark.parametrize("name", SERVING)
+def test_phases_come_in_their_order(name: str) -> None:
+    _, said = judged(name)
+    order = list(PHASES)
+    seen = [order.index(item.phase) for item in said]
+    assert seen == sorted(seen)
+    assert {"importing", "connecting", "loading", "allocating", "serving"} <= {
+        item.phase for item in said
+    }
+
+
+@pytest.mark.parametrize("name", TRACES)
+def test_the_same_in_bytes_that_are_cut_anywhere(name: str) -> None:
+    """Log pieces may end anywhere: cut in threes, the verdict and its cause are the same."""
+    whole = Startup()
+    cut = Startup()
+    for event in visible(name):
+        one = whole.feed(event)
+        if event["kind"] != "log":
+            two = cut.feed(event)
+            continue
+        data = event["data"]
+        step = max(1, len(data) // 3)
+        for start in range(0, len(data), step):
+            two = cut.feed({**event, "data": data[start : start + step]})
+        assert (one.phase, one.outcome, one.cause) == (two.phase, two.outcome, two.cause)
