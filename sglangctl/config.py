@@ -124,13 +124,23 @@ def load_engine(name: str, paths: Paths | None = None) -> EngineConfig:
         path = (paths or Paths()).engine_json(name)
     except ValueError as error:
         raise ConfigError(str(error)) from None
-    document = read_document(path)
+    return engine_from(read_document(path), path)
+
+
+def engine_from(document: dict[str, Any], source: Path) -> EngineConfig:
+    """An engine's configuration from its JSON object; ConfigError names `source`."""
+    document = dict(document)
     if isinstance(document.get("drafter"), dict):
-        document["drafter"] = _build(Drafter, document["drafter"], path)
+        document["drafter"] = _build(Drafter, document["drafter"], source)
     for key, kind in (("readiness", Readiness), ("limits", Limits)):
         if key in document:
-            document[key] = _build(kind, document[key], path)
-    return _build(EngineConfig, document, path)
+            document[key] = _build(kind, document[key], source)
+    return _build(EngineConfig, document, source)
+
+
+def host_from(document: dict[str, Any], source: Path) -> HostConfig:
+    """A host's configuration from its JSON object; ConfigError names `source`."""
+    return _build(HostConfig, document, source)
 
 
 def load_engines(paths: Paths | None = None) -> list[EngineConfig]:

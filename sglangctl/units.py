@@ -131,3 +131,11 @@ def clock_offset_s() -> float:
     import time
 
     return time.clock_gettime(time.CLOCK_BOOTTIME) - time.clock_gettime(time.CLOCK_MONOTONIC)
+
+
+def version() -> str | None:
+    """systemd's version; None when it is not the init of this machine or does not answer."""
+    if not systemd.booted():
+        return None
+    result = systemd.systemctl("show", "--property=Version")
+    return result.stdout.strip().partition("=")[2] or None if result.ok else None

@@ -1,0 +1,306 @@
+"""One JSON document with all that the controller wants to know of this host. Read-only.
+
+A part whose source is missing (no driver, no systemd) is null, and `reasons` says why, under the
+part's name; the exit status is 0 all the same. --request takes a JSON object: {"files": {path:
+wanted sha256 or null}, "paths": [for their disks], "users": [names], "dists": {venv: [names]},
+"engines": [names], "engine_configs": [objects as in /etc/sglangctl/engines], "host_config": object
+as in host.json, "plan": engine's name or a list, "policy": declared|engines|all}.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import sys
+from collections.abc import Callable, Mapping
+from dataclasses import asdict, dataclass, field, fields
+from pathlib import Path
+from typing import Any, TypeVar
+
+from sglangctl import machine
+from sglangctl.config import (
+    ConfigError,
+    EngineConfig,
+    HostConfig,
+    engine_from,
+    host_from,
+    load_engines,
+    load_host,
+)
+from sglangctl.paths import Paths
+
+T = TypeVar("T")
+REQUEST = Path("the request")
+
+
+class RequestError(Exception):
+    """A request that cannot be understood; the text is one sentence."""
+
+
+@dataclass
+class Probe:
+    """The document. Each part is null when its source is missing: then see `reasons`."""
+
+    v: int = 1
+    time: str = ""
+    hostname: str = ""
+    boot: str = ""
+    """One boot of this machine: boot id and start of process 1."""
+    program: str | None = None
+    """The digest of the sglangctl that is installed."""
+    os: dict[str, str] | None = None
+    kernel: dict[str, str] | None = None
+    python: dict[str, str] | None = None
+    cpus: int | None = None
+    memory: dict[str, int] | None = None
+    cgroup: str | None = None
+    """`v1`, `hybrid` or `v2`."""
+    systemd: str | None = None
+    """Its version."""
+    disks: dict[str, Any] = field(default_factory=dict)
+    files: dict[str, Any] = field(default_factory=dict)
+    users: dict[str, Any] = field(default_factory=dict)
+    dists: dict[str, Any] = field(default_factory=dict)
+    gpus: list[dict[str, Any]] | None = None
+    gpu_source: str | None = None
+    nvcc: dict[str, Any] | None = None
+    holders: list[dict[str, Any]] | None = None
+    """As `sglangctl holders --json`, with `classes`: engine -> {class, reason}; `class` and
+    `reason` themselves are relative to the first engine."""
+    listening: list[dict[str, Any]] | None = None
+    """address, port, owners: [{pid, name, user, unit}]."""
+    engines: dict[str, Any] | None = None
+    plans: dict[str, Any] = field(default_factory=dict)
+    reasons: dict[str, str] = field(default_factory=dict)
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument(
+        "--request", metavar="JSON", default="{}", help="what to look at; - reads standard input"
+    )
+
+
+def run(args: argparse.Namespace) -> int:
+    text = sys.stdin.read() if args.request == "-" else args.request
+    try:
+        document = probe(parse_request(text))
+    except RequestError as error:
+        print(f"sglangctl probe: {error}", file=sys.stderr)
+        return 2
+    json.dump(as_json(document), sys.stdout, separators=(",", ":"))
+    print()
+    return 0
+
+
+def as_json(document: Probe) -> dict[str, Any]:
+    """Shallow: the parts are JSON already (asdict would copy everything)."""
+    return {item.name: getattr(document, item.name) for item in fields(document)}
+
+
+def parse_request(text: str) -> dict[str, Any]:
+    """The request as an object; RequestError says what is wrong with it."""
+    try:
+        request = json.loads(text)
+    except ValueError as error:
+        raise RequestError(f"the request is not JSON: {error}") from None
+    if not isinstance(request, dict):
+        raise RequestError("the request is not an object")
+    kinds = {
+        "files": dict,
+        "dists": dict,
+        "paths": list,
+        "users": list,
+        "engines": list,
+        "engine_configs": list,
+        "host_config": dict,
+        "plan": (str, list),
+        "policy": str,
+    }
+    for name, value in request.items():
+        if name not in kinds:
+            raise RequestError(f"the request has an unknown key {name!r}")
+        if not isinstance(value, kinds[name]):  # type: ignore[arg-type]
+            raise RequestError(f"the request's {name!r} has the wrong type")
+    return request
+
+
+def probe(request: Mapping[str, Any], paths: Paths | None = None) -> Probe:
+    """Look at the host. RequestError only for what the request itself has wrong."""
+    import time
+
+    from sglangctl import files, procfs
+
+    paths = paths or Paths()
+    found = Probe(time=time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime()))
+    part = _Parts(found)
+    found.hostname = os.uname().nodename
+    found.boot = procfs.boot_token()
+    found.program = part("program", lambda: Path(os.readlink(paths.program_link)).stem)
+    found.os = part("os", machine.os_release)
+    found.kernel = part("kernel", machine.kernel)
+    found.python = part("python", machine.python)
+    found.cpus = part("cpus", lambda: len(os.sched_getaffinity(0)))
+    found.memory = part("memory", machine.memory)
+    found.cgroup = part("cgroup", machine.cgroup_version, "no cgroup file system is mounted")
+    found.files = {
+        path: files.describe(path, wanted) for path, wanted in request.get("files", {}).items()
+    }
+    found.disks = {
+        path: part(f"disks {path}", lambda: machine.disk(path))  # noqa: B023 (called at once)
+        for path in request.get("paths", ())
+    }
+    found.users = {name: machine.user(name) for name in request.get("users", ())}
+    found.dists = {
+        venv: part(f"dists {venv}", lambda: machine.distributions(venv, names), "no such venv")  # noqa: B023
+        for venv, names in request.get("dists", {}).items()
+    }
+    found.nvcc = part("nvcc", _nvcc, "no nvcc in CUDA_HOME, on PATH or under /usr/local")
+    _about_engines(found, part, request, paths)
+    return found
+
+
+class _Parts:
+    """Runs the reader of one part; what goes wrong becomes its reason."""
+
+    def __init__(self, document: Probe) -> None:
+        self._reasons = document.reasons
+
+    def __call__(
+        self, name: str, reader: Callable[[], T | None], absent: str = "not to be had"
+    ) -> T | None:
+        try:
+            value = reader()
+        except (OSError, ValueError, KeyError) as error:
+            self._reasons[name] = str(error) or type(error).__name__
+            return None
+        if value is None:
+            self._reasons[name] = absent
+        return value
+
+
+def _about_engines(found: Probe, part: _Parts, request: Mapping[str, Any], paths: Paths) -> None:
+    """Units, holders, ports and plans: one call of systemctl and one pass over /proc for all."""
+    from sglangctl import holders, probe_engines, sockets, units
+
+    host, engines = _inventory(found, request, paths)
+    wanted = [name for engine in engines.values() for name in probe_engines.units_of(engine)]
+    shown = units.show(wanted)
+    found.systemd = part("systemd", units.version, "systemd is not the init of this machine")
+    if shown is None:
+        found.reasons["units"] = found.reasons.get("systemd", "systemctl does not answer")
+    found.engines = {
+        name: probe_engines.engine_state(engine, shown, paths) for name, engine in engines.items()
+    }
+    for name in request.get("engines", ()):
+        if name not in found.engines:
+            found.reasons[f"engines {name}"] = "not configured on this host"
+    listeners = part("listening", sockets.listeners)
+    looked = holders.survey(item.port for item in listeners or ())
+    found.gpus = None if looked.reading.gpus is None else [asdict(g) for g in looked.reading.gpus]
+    found.gpu_source = looked.reading.source
+    if looked.reading.reason:
+        found.reasons["gpus"] = looked.reading.reason
+    if looked.unreadable:
+        found.reasons["complete"] = (
+            f"{looked.unreadable} processes of other users could not be looked at: not root"
+        )
+    found.listening = _listening(listeners or (), looked)
+    found.holders = _holders(looked, host, engines, shown or {})
+    _plans(found, request, host, engines, looked)
+
+
+def _inventory(
+    found: Probe, request: Mapping[str, Any], paths: Paths
+) -> tuple[HostConfig, dict[str, EngineConfig]]:
+    """What /etc/sglangctl says, and over it what the request says (nothing may be written yet)."""
+    engines: dict[str, EngineConfig] = {}
+    host = HostConfig()
+    try:
+        host = load_host(paths)
+        engines = {engine.name: engine for engine in load_engines(paths)}
+    except ConfigError as error:
+        found.reasons["configuration"] = str(error)
+    try:
+        if "host_config" in request:
+            host = host_from(request["host_config"], REQUEST)
+        for document in request.get("engine_configs", ()):
+            if not isinstance(document, dict):
+                raise RequestError("one of engine_configs is not an object")
+            engine = engine_from(document, REQUEST)
+            engines[engine.name] = engine
+    except ConfigError as error:
+        raise RequestError(str(error)) from None
+    return host, engines
+
+
+def _holders(
+    looked: Any, host: HostConfig, engines: Mapping[str, EngineConfig], shown: Mapping[str, Any]
+) -> list[dict[str, Any]]:
+    from sglangctl import classes, holders
+
+    views = {
+        name: holders.context_for(engine, host, _others(engines, name), shown)
+        for name, engine in engines.items()
+    }
+    alone = holders.context_for(None, host, [], {})
+    documents = []
+    for facts in looked.facts:
+        if not facts.gpus:
+            continue
+        verdicts = {name: classes.classify(facts.process, view) for name, view in views.items()}
+        first = next(iter(verdicts.values()), classes.classify(facts.process, alone))
+        documents.append(
+            {
+                **holders.holder(facts, first).to_json(),
+                "classes": {
+                    name: {"class": one.name, "reason": one.reason}
+                    for name, one in verdicts.items()
+                },
+            }
+        )
+    return documents
+
+
+def _listening(listeners: Any, looked: Any) -> list[dict[str, Any]]:
+    from sglangctl import holders, terminal
+
+    owners: dict[int, list[dict[str, Any]]] = {}
+    for facts in looked.facts:
+        for port in facts.ports:
+            owners.setdefault(port, []).append(
+                {
+                    "pid": facts.process.pid,
+                    "name": terminal.harmless(facts.process.comm),
+                    "user": holders.user_name(facts.process.uid),
+                    "unit": facts.member.unit,
+                }
+            )
+    ends = sorted({(item.port, item.address) for item in listeners})
+    return [
+        {"address": address, "port": port, "owners": owners.get(port, [])} for port, address in ends
+    ]
+
+
+def _plans(
+    found: Probe,
+    request: Mapping[str, Any],
+    host: HostConfig,
+    engines: Mapping[str, EngineConfig],
+    looked: Any,
+) -> None:
+    names = request.get("plan", [])
+    for name in [names] if isinstance(names, str) else names:
+        if name not in engines:
+            found.reasons[f"plans {name}"] = "not configured on this host"
+
+
+def _others(engines: Mapping[str, EngineConfig], name: str) -> list[EngineConfig]:
+    return [engine for other, engine in engines.items() if other != name]
+
+
+def _nvcc() -> dict[str, Any] | None:
+    from sglangctl.kernel import toolkit
+
+    found = toolkit.find()
+    return None if found is None else asdict(found)

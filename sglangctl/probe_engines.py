@@ -1,0 +1,95 @@
+"""The probe's part about engines: units, releases, the last verdict."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from sglangctl import release, starts
+from sglangctl.config import EngineConfig
+from sglangctl.paths import Paths
+from sglangctl.units import Unit
+
+SHOWN = (
+    "LoadState",
+    "ActiveState",
+    "SubState",
+    "UnitFileState",
+    "NeedDaemonReload",
+    "Result",
+    "NRestarts",
+    "MainPID",
+    "ExecMainStartTimestampMonotonic",
+    "InvocationID",
+    "FragmentPath",
+)
+VERDICT = ("t", "phase", "outcome", "cause", "evidence")
+
+
+def watch_unit(name: str) -> str:
+    return f"sglang-watch@{name}.service"
+
+
+def units_of(engine: EngineConfig) -> list[str]:
+    """Every unit whose state matters to this engine."""
+    return [engine.unit, watch_unit(engine.name), *engine.replaces]
+
+
+def engine_state(
+    engine: EngineConfig, shown: Mapping[str, Unit] | None, paths: Paths
+) -> dict[str, Any]:
+    """What the controller compares. `unit`, `watch` and `replaces` are null without systemd."""
+    return {
+        "unit": None if shown is None else properties(shown.get(engine.unit)),
+        "watch": None if shown is None else properties(shown.get(watch_unit(engine.name))),
+        "replaces": None
+        if shown is None
+        else {name: properties(shown.get(name)) for name in engine.replaces},
+        **releases(engine.name, paths),
+        "last": last_verdict(engine.name, paths),
+    }
+
+
+def properties(unit: Unit | None) -> dict[str, str] | None:
+    return None if unit is None else {name: unit[name] for name in SHOWN}
+
+
+def releases(name: str, paths: Paths) -> dict[str, Any]:
+    """The digests behind the links and of all complete releases, and state.json without the
+    texts of foreign units (they may hold secrets)."""
+    links = {
+        link.replace("-", "_"): release.link_target(name, link, paths) for link in release.LINKS
+    }
+    state, reason = None, None
+    try:
+        known = release.read_state(name, paths)
+    except release.ReleaseError as error:
+        known, reason = None, str(error)
+    if known is not None:
+        state = {
+            "phase": known.phase,
+            "to": known.to,
+            "came_from": known.came_from,
+            "time": known.time,
+            "reason": known.reason,
+            "foreign": [one.get("unit") for one in known.foreign],
+        }
+    return {
+        "releases": {**links, "staged": release.staged(name, paths)},
+        "state": state,
+        "state_reason": reason,
+    }
+
+
+def last_verdict(name: str, paths: Paths) -> dict[str, Any] | None:
+    """The watch's last word about the newest start, None before its first."""
+    try:
+        start = starts.latest(name, paths)
+        if start is None:
+            return None
+        event = starts.last_verdict(paths.starts(name) / start / starts.JOURNAL)
+    except OSError:
+        return None
+    if event is None:
+        return {"start": start}
+    return {"start": start, **{key: event.get(key) for key in VERDICT}}
