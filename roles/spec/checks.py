@@ -163,14 +163,13 @@ def _check_environment(environment: dict[str, Any], report: Report) -> None:
 
 def _check_nccl(settings: dict[str, Any], report: Report) -> None:
     given = settings["overrides"]
-    names = [nccl.full_name(name) for name in given]
     for name, value in given.items():
         where = ("nccl", "overrides", name)
         full = nccl.full_name(name)
         if full not in nccl.KNOWN:
             allowed = "a variable that NCCL reads (one that no list knows: in environment)"
             report(where, "an NCCL variable that is not known", allowed, nccl.suggestion(full))
-        elif names.count(full) > 1:
+        elif name != full and full in given:
             report(where, f"{full} twice, with and without its prefix", "once", None)
         elif value is not None:
             allowed_value = nccl.allowed_value(full, number_text(value))

@@ -58,9 +58,9 @@ for _tag, _pattern, _first in (
     )
 
 
-def read(path: FilePath, shown_as: str | None = None) -> Document:
+def read(path: FilePath) -> Document:
     """Read one YAML file; InventoryError when it cannot be read or is not a mapping."""
-    name = shown_as or str(path)
+    name = str(path)
     try:
         text = path.read_text(encoding="utf-8")
     except FileNotFoundError:
@@ -74,7 +74,12 @@ def read(path: FilePath, shown_as: str | None = None) -> Document:
 
 def parse(text: str, name: str) -> Document:
     """Parse YAML text; InventoryError names the line of what is wrong."""
-    loader = _Loader(text)
+    try:
+        loader = _Loader(text)
+    except yaml.reader.ReaderError as error:
+        place = f"{name}:{text[: error.position].count(chr(10)) + 1}"
+        found = f"the character U+{error.character:04X}"
+        raise InventoryError(f"{place}: this is not YAML: {found}") from None
     try:
         node = loader.get_single_node()
         reader = _Reader(loader, name)
@@ -82,13 +87,11 @@ def parse(text: str, name: str) -> Document:
     except yaml.MarkedYAMLError as error:
         # The error's own text would quote the line, and the line may hold a secret.
         mark = error.problem_mark or error.context_mark
-        line = f":{mark.line + 1}" if mark else ""
-        raise InventoryError(
-            f"{name}{line}: this is not YAML: {error.problem or error.context}"
-        ) from None
-    except yaml.YAMLError as error:
-        reason = getattr(error, "reason", "cannot be parsed")
-        raise InventoryError(f"{name}: this is not YAML: {reason}") from None
+        place = f"{name}:{mark.line + 1}" if mark else name
+        reason = error.problem or error.context
+        raise InventoryError(f"{place}: this is not YAML: {reason}") from None
+    except RecursionError:
+        raise InventoryError(f"{name}: lists or mappings are nested too deep") from None
     except (ValueError, OverflowError) as error:
         raise InventoryError(f"{name}: a number cannot be read: {error}") from None
     finally:

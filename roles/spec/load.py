@@ -278,7 +278,9 @@ class _Host:
         for key, value in (ssh if isinstance(ssh, dict) else {}).items():
             if key in _SSH_DATA and (*self.where, "ssh", key) not in wrong:
                 path = key in ("key", "known_hosts", "config")
-                data[_SSH_DATA[key]] = str(self.folder / _home(value)) if path else value
+                data[_SSH_DATA[key]] = (
+                    os.path.abspath(self.folder / _home(value)) if path else value
+                )
         if given.get("sudo") is True:
             data["_sudo"] = True
         return data

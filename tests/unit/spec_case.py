@@ -1,0 +1,46 @@
+"""Inventories as text, for the tests of roles/spec."""
+
+from __future__ import annotations
+
+import textwrap
+from pathlib import Path
+
+from roles.spec.document import parse
+from roles.spec.load import build
+from roles.spec.model import EngineSpec, HostEntry, Inventory
+
+NOWHERE = Path("/nonexistent")
+
+
+def load(text: str, folder: Path = NOWHERE, **environ: str) -> Inventory:
+    """The inventory of a YAML text that is named hosts.yml."""
+    return build(parse(textwrap.dedent(text), "hosts.yml"), folder, environ)
+
+
+def only(inventory: Inventory) -> HostEntry:
+    (entry,) = inventory.hosts
+    return entry
+
+
+def engine_text(body: str, model: str = "{path: /m}") -> str:
+    """A document with the engine `e` on the host `h`, and `body` as further keys of it."""
+    head = f"hosts:\n  h:\n    engines:\n      e:\n        model: {model}\n"
+    return head + textwrap.indent(textwrap.dedent(body), " " * 8)
+
+
+def engine(body: str = "", folder: Path = NOWHERE, **environ: str) -> EngineSpec:
+    """The spec of an engine with these keys besides its model."""
+    entry = only(load(engine_text(body), folder, **environ))
+    assert entry.errors == ()
+    assert entry.spec is not None
+    (spec,) = entry.spec.engines
+    return spec
+
+
+def engine_errors(
+    body: str, model: str = "{path: /m}", folder: Path = NOWHERE, **environ: str
+) -> list[str]:
+    """What is wrong with such an engine: lines without `hosts.yml:LINE: hosts.h.engines.e.`."""
+    entry = only(load(engine_text(body, model), folder, **environ))
+    assert bool(entry.errors) == (entry.spec is None)
+    return [line.split(": ", 1)[1].removeprefix("hosts.h.engines.e.") for line in entry.errors]
