@@ -11,7 +11,11 @@ from typing import Any
 MASK = "***"
 SECRET_NAME = re.compile(r"(?i)(api[-_]?key|token|secret|password|passwd|credential)")
 """A flag or variable with such a name holds a secret. `tokens` (a number) does not: see below."""
-NOT_SECRET = re.compile(r"(?i)tokens|tokenizer|token[-_](num|id|worker|usage|step)")
+NOT_SECRET = re.compile(
+    r"(?i)tokens|tokenizer|token[-_](num|id|worker|usage|step|latency|map|distribution)|"
+    r"(first|per)[-_]token"
+)
+"""Names with `token` that hold numbers or files: all such flags of SGLang 0.5.9 to 0.5.23."""
 
 
 def is_secret_name(name: str) -> bool:
@@ -61,7 +65,7 @@ def read_engine_yaml(path: Path) -> dict[str, Any]:
     OSError when it cannot be read; a line that is not of this form is left out.
     """
     values: dict[str, Any] = {}
-    for line in path.read_text(encoding="utf-8").splitlines():
+    for line in path.read_text(encoding="utf-8").split("\n"):
         key, separator, value = line.partition(": ")
         if not separator or line.startswith(("#", " ")):
             continue
@@ -75,7 +79,7 @@ def read_engine_yaml(path: Path) -> dict[str, Any]:
 def read_env(path: Path) -> dict[str, str]:
     """An EnvironmentFile as our template writes it: NAME="value" with \\ before " \\ ` $."""
     values: dict[str, str] = {}
-    for line in path.read_text(encoding="utf-8").splitlines():
+    for line in path.read_text(encoding="utf-8").split("\n"):
         name, separator, value = line.partition("=")
         if not separator or line.startswith("#"):
             continue

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import ipaddress
-import math
 import re
 from typing import Any
 
 from roles.spec import flags, nccl
 from roles.spec.errors import Path, closest, shown
+from roles.spec.quoting import is_writable
 from roles.spec.schema import Report
 from sglangctl.masking import is_secret_name
 
@@ -36,6 +36,21 @@ def check_engine(name: str, engine: dict[str, Any], report: Report) -> None:
     for index, unit in enumerate(engine["replaces"]):
         if unit == own:
             report(("replaces", index), shown(unit), "units of other engines", None)
+
+
+def check_texts(value: Any, report: Report, where: Path = ()) -> None:
+    """No text, keys included, may hold what cannot be written into a file."""
+    if isinstance(value, str) and not is_writable(value):
+        allowed = "text without NUL, lone surrogates and noncharacters"
+        report(where, shown(value), allowed, None)
+    elif isinstance(value, dict):
+        for key, item in value.items():
+            if not is_writable(key):
+                check_texts(key, report, where)
+            check_texts(item, report, (*where, key))
+    elif isinstance(value, list):
+        for index, item in enumerate(value):
+            check_texts(item, report, (*where, index))
 
 
 def check_host(engines: dict[str, dict[str, Any]], report: Report) -> None:
@@ -117,8 +132,6 @@ def _check_flags(given: dict[str, Any], report: Report) -> None:
                 report(where, "a value in clear (it is not shown)", allowed, None)
         elif value == "--":
             report(where, '"--"', "a value; SGLang cannot be given this one", None)
-        elif not _encodable(value):
-            report(where, shown(value), "text that can be written as UTF-8, without NUL", None)
         elif isinstance(value, list):
             for index, item in enumerate(value):
                 if isinstance(item, str) and item.startswith("-"):
@@ -134,16 +147,6 @@ def _is_reference(value: Any) -> bool:
         and set(value) <= {"file", "env"}
         and all(isinstance(item, str) and item for item in value.values())
     )
-
-
-def _encodable(value: Any) -> bool:
-    if isinstance(value, str):
-        return "\x00" not in value and not re.search("[\ud800-\udfff]", value)
-    if isinstance(value, dict):
-        return all(_encodable(key) and _encodable(item) for key, item in value.items())
-    if isinstance(value, list):
-        return all(map(_encodable, value))
-    return not isinstance(value, float) or math.isfinite(value)
 
 
 def _check_environment(environment: dict[str, Any], report: Report) -> None:

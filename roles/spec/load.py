@@ -115,6 +115,7 @@ class _Host:
         """The host's entry; `general` are mistakes that concern all hosts."""
         self.check_name()
         self.problems.validate("host", self.without_engines(), self.where)
+        checks.check_texts(self.without_engines(), self.report)
         engines = self.merged_engines()
         complete = {name: engine for name, engine in engines.items() if self.check(name, engine)}
         checks.check_host(complete, self.report)
@@ -175,6 +176,7 @@ class _Host:
             self.report((*where, *inner), found, allowed, meant)
 
         schema.validate("engine", engine, report)
+        checks.check_texts(engine, report)
         model = engine.get("model")
         if model is None or (isinstance(model, dict) and model.get("path") is None):
             allowed = "the folder of the model's weights on the host"

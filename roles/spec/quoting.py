@@ -12,11 +12,21 @@ from collections.abc import Iterable
 
 _PLAIN = re.compile(r"[A-Za-z0-9_./:,@+=-]+")
 _FLOAT = re.compile(r"(-?\d+)(e[+-]\d+)")
-_UNSAFE_IN_YAML = re.compile(
-    "[\x00-\x1f\x7f-\x9f\u2028\u2029\ufeff\ufffe\uffff]"
-    # A lone surrogate cannot be written as UTF-8 at all.
-    "|[\ud800-\udfff]"
+_UNSAFE_IN_YAML = re.compile("[\x00-\x1f\x7f-\x9f\u2028\u2029\ufeff\ufffe\uffff]")
+_UNWRITABLE = re.compile(
+    # NUL ends a C string; a lone surrogate cannot be written as UTF-8; and systemd drops a
+    # line that holds one of Unicode's noncharacters.
+    "[\x00\ud800-\udfff\ufdd0-\ufdef\ufffe\uffff"
+    + "".join(
+        chr(plane * 0x10000 + 0xFFFE) + chr(plane * 0x10000 + 0xFFFF) for plane in range(1, 17)
+    )
+    + "]"
 )
+
+
+def is_writable(text: str) -> bool:
+    """Whether a text can stand in every file that we write."""
+    return not _UNWRITABLE.search(text)
 
 
 def unit_word(text: str) -> str:
@@ -24,7 +34,7 @@ def unit_word(text: str) -> str:
 
     ValueError for control characters: not every setting has an escape for them.
     """
-    if _has_control(text):
+    if _has_control(text) or not is_writable(text):
         raise ValueError("control characters cannot be written into this setting")
     return _quoted(text.replace("%", "%%"))
 
@@ -32,10 +42,10 @@ def unit_word(text: str) -> str:
 def exec_word(text: str) -> str:
     """One argument of ExecStart=: specifiers (%), variables ($) and quotes made literal.
 
-    NUL cannot be an argument of any program: ValueError.
+    ValueError for what systemd cannot pass on (NUL, lone surrogates, noncharacters).
     """
-    if "\x00" in text:
-        raise ValueError("an argument cannot hold a NUL character")
+    if not is_writable(text):
+        raise ValueError("an argument cannot hold NUL, surrogates or noncharacters")
     return _quoted(text.replace("%", "%%").replace("$", "$$"))
 
 
@@ -50,7 +60,7 @@ def env_value(text: str) -> str:
     systemd drops the backslash only before " \\ ` and $, and a line break there must not be
     told from a continuation, so control characters but tab are a ValueError.
     """
-    if _has_control(text.replace("\t", "")):
+    if _has_control(text.replace("\t", "")) or not is_writable(text):
         raise ValueError("control characters cannot be written into an environment file")
     return '"' + re.sub(r'(["\\`$])', r"\\\1", text) + '"'
 
