@@ -3,7 +3,6 @@
 from roles.spec.errors import InventoryError
 from roles.spec.load import load_inventory
 from roles.spec.model import EngineSpec, HostEntry, HostSpec, Inventory
-from roles.spec.render import Release, render, venv_digest, venv_path
 from roles.spec.secret import Secret
 
 __all__ = [
@@ -12,10 +11,6 @@ __all__ = [
     "HostSpec",
     "Inventory",
     "InventoryError",
-    "Release",
     "Secret",
     "load_inventory",
-    "render",
-    "venv_digest",
-    "venv_path",
 ]

@@ -33,9 +33,9 @@ PROFILES: dict[str, Profile] = {
         "NCCL's defaults",
     ),
     "latency": Profile(
-        "GPUs on PCIe behind two sockets: peer-to-peer across the sockets and the LL protocol "
-        "bring small all-reduces (decoding) from about 48 to 26 microseconds.",
-        f"{WIKI}: Kimi at 65 to 68 tokens/s on eight RTX PRO 6000, the same as with its XML graph",
+        "GPUs on PCIe behind two sockets: peer-to-peer across the sockets, and the protocol with "
+        "the lowest latency, because the all-reduces of decoding are small.",
+        f"{WIKI}: Kimi on eight RTX PRO 6000 from about 40 to 65-68 tokens/s",
         {"NCCL_P2P_LEVEL": "SYS", "NCCL_PROTO": "LL"},
     ),
     "single-switch": Profile(

@@ -120,7 +120,8 @@ def allowed_by(schema: dict[str, Any]) -> str:
     if "enum" in schema:
         return ", ".join(map(str, schema["enum"]))
     kind = schema.get("type")
-    name = " or ".join(_TYPES[item] for item in ([kind] if isinstance(kind, str) else kind or []))
+    kinds = [kind] if isinstance(kind, str) else list(kind or [])
+    name = " or ".join(_TYPES[item] for item in kinds if item != "null" or len(kinds) == 1)
     if "maxProperties" in schema:
         name += " with exactly one of " + ", ".join(schema["properties"])
     elif schema.get("minProperties") or schema.get("minItems"):

@@ -117,9 +117,7 @@ def parsed_env_file(text: str) -> dict[str, str]:
     return values
 
 
-ENV_TEXT = TEXT.filter(
-    lambda text: not re.search("[\x00-\x08\x0a-\x1f\x7f-\x9f]", text)
-)
+ENV_TEXT = TEXT.filter(lambda text: not re.search("[\x00-\x08\x0a-\x1f\x7f-\x9f]", text))
 
 
 @given(ENV_TEXT)

@@ -1,0 +1,126 @@
+"""Secrets are read on the controller and shown nowhere."""
+
+from __future__ import annotations
+
+import copy
+import json
+from dataclasses import asdict
+from pathlib import Path
+
+import pytest
+
+from roles.spec import Secret, render
+from roles.spec.entry import host_data
+from roles.spec.render import engine_json
+from sglangctl.masking import secrets_of
+from tests.unit.spec_case import engine, engine_errors, engine_text, load, only
+
+KEY = "sk-planted-0123456789"
+
+
+def test_a_secret_does_not_show_itself() -> None:
+    secret = Secret(KEY)
+    for text in (repr(secret), str(secret), f"{secret}", f"{secret:>30}", "%s" % secret):  # noqa: UP031
+        assert KEY not in text
+    assert KEY not in repr({"a": [secret]})
+    with pytest.raises(TypeError):
+        json.dumps(secret)
+    assert copy.deepcopy(secret) == secret
+    assert secret.reveal() == KEY
+    assert secret != Secret("other") and secret != KEY
+
+
+def test_from_the_environment_and_from_a_file(tmp_path: Path) -> None:
+    (tmp_path / "key").write_text(KEY + "\n")
+    for body in ("api_key: {env: K}", "api_key: {file: key}", f"api_key: {{file: {tmp_path}/key}}"):
+        spec = engine(body, tmp_path, K=KEY)
+        assert spec.api_key == Secret(KEY)
+        assert spec.secrets == (Secret(KEY),)
+
+
+def test_it_is_in_the_config_file_and_nowhere_else(tmp_path: Path) -> None:
+    entry = only(load(engine_text("api_key: {env: K}"), K=KEY))
+    spec = entry.spec.engines[0]
+    release = render.render(spec, venv="/v")
+    assert [name for name, content in release.files.items() if KEY.encode() in content] == [
+        "engine.yaml"
+    ]
+    assert release.modes["engine.yaml"] == "640"
+    assert not any(KEY in text for text in release.shown.values())
+    assert 'api-key: "***"' in release.shown["engine.yaml"]
+    for text in (
+        repr(entry),
+        str(host_data(entry)),
+        repr(asdict(spec)),
+        engine_json(spec).decode(),
+    ):
+        assert KEY not in text
+    for name, content in release.files.items():
+        (tmp_path / name).write_bytes(content)
+    assert secrets_of(tmp_path) == [KEY]
+
+
+def test_another_key_is_another_release() -> None:
+    digests = [
+        render.render(engine("api_key: {env: K}", K=key), venv="/v").digest
+        for key in (KEY, KEY, KEY + "x")
+    ]
+    assert digests[0] == digests[1] != digests[2]
+
+
+def test_a_key_cannot_be_guessed_quickly_from_the_digest(monkeypatch: pytest.MonkeyPatch) -> None:
+    # Nothing of the key but scrypt's result is hashed: without it all keys give one digest.
+    monkeypatch.setattr(render, "_slow_hash", lambda engine, name, secret: "")
+    digests = {
+        render.render(engine("api_key: {env: K}", K=key), venv="/v").digest
+        for key in (KEY, KEY + "x", "entirely-different")
+    }
+    assert len(digests) == 1
+
+
+@pytest.mark.parametrize(
+    ("content", "said"),
+    [
+        ("", "holds 0 characters; at least 8"),
+        ("short", "holds 5 characters; at least 8"),
+        ("two words here", "one line of printable ASCII"),
+        ("line-one-line\nline-two-line", "one line of printable ASCII"),
+        ("schlüssel-schlüssel", "one line of printable ASCII"),
+        ("--api-key-like", "begins with -"),
+        ("control\x1b[31mcode", "one line of printable ASCII"),
+    ],
+)
+def test_a_secret_that_cannot_be_used(tmp_path: Path, content: str, said: str) -> None:
+    (tmp_path / "key").write_text(content)
+    for body in ("api_key: {file: key}", "api_key: {env: K}"):
+        (error,) = engine_errors(body, folder=tmp_path, K=content)
+        assert error.startswith("api_key: found ")
+        assert said in error
+        assert not content or content not in error
+
+
+def test_a_secret_that_is_not_there(tmp_path: Path) -> None:
+    (error,) = engine_errors("api_key: {env: NOT_SET}")
+    assert "environment variable NOT_SET is not set on the controller" in error
+    (error,) = engine_errors("api_key: {file: gone}", folder=tmp_path)
+    assert f"file {tmp_path}/gone is not there" in error
+    (error,) = engine_errors("api_key: {file: .}", folder=tmp_path)
+    assert "cannot be read: Is a directory" in error
+
+
+@pytest.mark.parametrize("value", [KEY, f"[{KEY}]", f"{{value: {KEY}}}", f"{{file: [{KEY}]}}"])
+def test_a_key_in_clear_is_refused_and_not_shown(value: str) -> None:
+    errors = engine_errors(f"api_key: {value}")
+    assert errors
+    assert not any(KEY in error for error in errors)
+
+
+def test_both_a_file_and_a_variable_are_refused() -> None:
+    (error,) = engine_errors("api_key: {file: a, env: B}")
+    assert "a mapping with exactly one of file, env" in error
+
+
+def test_a_variable_for_a_secret_is_refused_and_not_shown() -> None:
+    (error,) = engine_errors(f"environment: {{HF_TOKEN: {KEY}}}")
+    assert error.startswith("environment.HF_TOKEN: found a variable for a secret")
+    assert KEY not in error
