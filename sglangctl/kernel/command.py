@@ -12,6 +12,9 @@ import importlib
 SUBCOMMANDS = {
     "inspect": ("inspect_command", "what a wheel, folder or installed kernel holds: 0 usable"),
     "check": ("check_command", "import it and run one operation: 0 ok, 1 failed, 2 not run"),
+    "build": ("build_command", "build one from source, in a unit of its own"),
+    "install": ("install_command", "install a wheel, other kernels' leftovers taken away"),
+    "survey": ("survey", "what a deploy wants to know, as one document"),
 }
 
 

@@ -58,7 +58,7 @@ def chosen_sm(text: str | None) -> str | None:
 
 def gpu_architectures() -> list[str]:
     """`120` for each GPU of this host; empty without a driver."""
-    from sglangctl import gpus
+    import sglangctl.gpus as gpus
 
     return [
         str(gpu.compute_capability).replace(".", "")

@@ -140,7 +140,10 @@ def inspect_folder(
         return Inspection(
             target, "mixed", f"{both} are both installed over one folder; install one anew", sm=sm
         )
-    metadata = from_folder(folders[0]) if folders else None
+    try:
+        metadata = from_folder(folders[0]) if folders else None
+    except MetadataError as error:
+        return Inspection(target, "incomplete", f"{folders[0].name}: {error}", sm=sm)
     if metadata:
         source = editable_source(folders[0])
         if source is not None:

@@ -1,0 +1,173 @@
+"""Build a kernel from source, in a unit of its own; also follow one, and list what was built.
+
+  sglangctl kernel build REQUEST.json     start it (or find it running) and return
+  sglangctl kernel build --follow KEY     what it does, until it ends: 0 built, 1 failed
+  sglangctl kernel build --list           the wheels in this host's cache
+
+A request is written by the deploy; a build that was interrupted goes on from its folder.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import sys
+import time
+from pathlib import Path
+
+from sglangctl import journal
+from sglangctl.kernel import common
+from sglangctl.paths import Paths
+from sglangctl.terminal import harmless
+
+POLL_S = 0.5
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    what = parser.add_mutually_exclusive_group(required=True)
+    what.add_argument("request", nargs="?", type=Path, help="REQUEST.json")
+    what.add_argument("--run", metavar="KEY", help="build here and now (the unit's body)")
+    what.add_argument("--follow", metavar="KEY", help="show a build until it ends")
+    what.add_argument("--list", action="store_true", help="the cache of this host")
+    parser.add_argument("--from", dest="offset", type=int, default=0, metavar="BYTE")
+    parser.add_argument(
+        "--wait", type=float, metavar="SECONDS", help="with --follow: one long poll, raw lines"
+    )
+    parser.add_argument("--json", action="store_true")
+
+
+def run(args: argparse.Namespace) -> int:
+    from sglangctl.kernel import request as requests
+    from sglangctl.kernel.record import BuildError
+
+    paths = Paths()
+    try:
+        if args.list:
+            return _list(args.json, paths)
+        if args.follow:
+            if args.wait is not None:
+                return _poll(args.follow, args.offset, args.wait, paths)
+            return _follow(args.follow, paths)
+        if args.run:
+            return _run(args.run, paths)
+        return _start(args.request, paths)
+    except (requests.RequestError, common.Unusable) as error:
+        return common.complain(str(error))
+    except BuildError as error:
+        print(f"failed: {harmless(str(error))}\n  next: {harmless(error.next_step)}")
+        return 1
+
+
+def _start(path: Path, paths: Paths) -> int:
+    from sglangctl.kernel import request as requests
+    from sglangctl.kernel import unit
+
+    request = requests.load(path)
+    kept = requests.folder(request.key, paths) / "request.json"
+    if path.resolve() != kept.resolve():
+        kept.parent.mkdir(parents=True, exist_ok=True)
+        kept.touch(mode=0o600)
+        kept.write_text(requests.dump(request))
+    print(f"{unit.start(request, paths)} {request.key}")
+    return 0
+
+
+def _run(key: str, paths: Paths) -> int:
+    from sglangctl.kernel import build
+    from sglangctl.kernel import request as requests
+
+    root = requests.folder(key, paths)
+    entry = build.build(requests.load(root / "request.json"), paths)
+    print(entry.wheel)
+    return 0
+
+
+def _list(as_json: bool, paths: Paths) -> int:
+    from sglangctl.kernel import cache
+
+    found = cache.entries(paths)
+    if as_json:
+        document = [
+            {"key": item.key, "wheel": str(item.wheel), "sha256": item.sha256} for item in found
+        ]
+        print(json.dumps({"v": 1, "kernels": document}, indent=1))
+        return 0
+    for item in found:
+        made = item.provenance.get("inputs", {})
+        print(
+            harmless(
+                f"{item.key}  {item.wheel.name}  torch {made.get('torch')}, "
+                f"sm_{made.get('arch')}, {item.wheel.stat().st_size / 2**20:.1f} MiB"
+            )
+        )
+    if not found:
+        print(f"no kernel was built here ({paths.kernel_cache})")
+    return 0
+
+
+def state(key: str, paths: Paths) -> str:
+    """`built`, `failed`, `running`, or `gone`: it ended without a word (killed, a reboot)."""
+    from sglangctl.kernel import request as requests
+    from sglangctl.kernel import unit
+
+    # First whether it runs, then what it wrote: an end that comes in between is not lost.
+    alive = unit.running(key, paths)
+    path = requests.folder(key, paths) / "journal.jsonl"
+    last = None
+    try:
+        for event in journal.read(path):
+            last = event
+    except OSError:
+        pass
+    if last and last.get("step") == "end":
+        return str(last.get("outcome"))
+    return "running" if alive else "gone"
+
+
+def _poll(key: str, offset: int, seconds: float, paths: Paths) -> int:
+    """Complete lines of the build's journal from `offset` on, as soon as there are any; then
+    `@ OFFSET STATE`."""
+    from sglangctl.kernel import request as requests
+
+    path = requests.folder(key, paths) / "journal.jsonl"
+    end = time.monotonic() + seconds
+    while True:
+        now = state(key, paths)
+        try:
+            with open(path, "rb") as file:
+                # A new run has a new journal: what was read of the old one does not count.
+                if offset > file.seek(0, 2):
+                    offset = 0
+                file.seek(offset)
+                data = file.read()
+        except OSError:
+            data = b""
+        data = data[: data.rfind(b"\n") + 1]
+        if data or now != "running" or time.monotonic() >= end:
+            break
+        time.sleep(POLL_S)
+    sys.stdout.write(data.decode("utf-8", "backslashreplace"))
+    print(f"@ {offset + len(data)} {now}")
+    return 0
+
+
+def _follow(key: str, paths: Paths) -> int:
+    from sglangctl.kernel import record
+    from sglangctl.kernel import request as requests
+
+    path = requests.folder(key, paths) / "journal.jsonl"
+    if not path.parent.is_dir():
+        raise common.Unusable(f"there is no build {key} here; see: sglangctl kernel build --list")
+    shown = 0
+    while True:
+        now = state(key, paths)
+        events = list(journal.read(path)) if path.exists() else []
+        for event in events[shown:]:
+            print(harmless(record.line(event)), flush=True)
+        shown = len(events)
+        if now != "running":
+            break
+        time.sleep(POLL_S)
+    if now == "gone":
+        print("the build ended without a word (killed, or a reboot): start it again, it goes on")
+    return 0 if now == "built" else 1

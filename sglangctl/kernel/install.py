@@ -1,0 +1,130 @@
+"""Install a kernel wheel into an environment, after what other installations left there.
+
+`sgl-kernel` and `sglang-kernel` own the same folder. pip knows them as two distributions, so one
+over the other leaves a mixture; here the folder is emptied first.
+"""
+
+from __future__ import annotations
+
+import shutil
+import subprocess
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from sglangctl.kernel import metadata
+from sglangctl.kernel.venv import Venv, dist_infos
+
+OWNED = ("sgl_kernel",)
+"""Folders that only a kernel has; triton_kernels and deep_gemm may belong to others and go by
+RECORD alone."""
+LOCAL = ("--no-deps", "--no-index", "--no-compile", "--force-reinstall")
+BINARY = ("--no-deps", "--only-binary=:all:")
+PIP = ("--disable-pip-version-check", "--no-input")
+
+
+class InstallError(Exception):
+    """pip refused, or the environment is not ours to change; one sentence."""
+
+
+@dataclass(frozen=True)
+class Installed:
+    """What was done: paths taken away, and the wheel that is there now."""
+
+    removed: tuple[str, ...]
+    wheel: str
+
+
+def install(venv: Venv, wheel: Path) -> Installed:
+    """Take the old kernel away, install `wheel` without its dependencies. InstallError leaves the
+    environment without a kernel rather than with a mixed one: the next deploy installs it."""
+    metadata.from_wheel(wheel)
+    removed = clean(venv)
+    pip(
+        venv,
+        ["install", *PIP, *LOCAL, "--", str(wheel)],
+        f"pip cannot install {wheel.name}",
+    )
+    return Installed(tuple(removed), wheel.name)
+
+
+def clean(venv: Venv) -> list[str]:
+    """Remove both distributions and what they left in their folder; returns what was there."""
+    site = venv.site_packages
+    found = dist_infos(site)
+    removed = [folder.name for folders in found.values() for folder in folders]
+    for folder in (folder for folders in found.values() for folder in folders):
+        _remove_recorded(site, folder)
+        shutil.rmtree(folder, ignore_errors=True)
+    for name in OWNED:
+        if (site / name).exists():
+            removed.append(f"{name}/ (leftovers)")
+            shutil.rmtree(site / name)
+    for pattern in (
+        "_sgl_kernel_editable*",
+        "_sglang_kernel_editable*",
+        "__editable__*sgl*kernel*",
+    ):
+        for path in site.glob(pattern):
+            removed.append(path.name)
+            path.unlink()
+    return removed
+
+
+def fetch_stock(
+    venv: Venv,
+    distribution: str,
+    version: str | None,
+    folder: Path,
+    pip_arguments: Sequence[str] = (),
+) -> Path:
+    """Download the stock wheel for this environment's Python; InstallError."""
+    folder.mkdir(parents=True, exist_ok=True)
+    for old in folder.glob("*.whl"):
+        old.unlink()
+    wanted = f"{distribution}=={version}" if version else distribution
+    pip(
+        venv,
+        ["download", *PIP, *BINARY, "--dest", str(folder), *pip_arguments, "--", wanted],
+        f"pip cannot download {wanted}",
+    )
+    wheels = sorted(folder.glob("*.whl"))
+    if len(wheels) != 1:
+        raise InstallError(f"pip downloaded {len(wheels)} wheels for {wanted}: deploy again")
+    return wheels[0]
+
+
+def pip(venv: Venv, arguments: Sequence[str], sentence: str) -> None:
+    """Run the environment's pip; InstallError with its last words."""
+    done = subprocess.run(
+        [str(venv.python), "-m", "pip", *arguments],
+        stdin=subprocess.DEVNULL,
+        capture_output=True,
+        text=True,
+        errors="backslashreplace",
+    )
+    if done.returncode:
+        lines = [line for line in done.stderr.splitlines() if line.strip()]
+        errors = [line for line in lines if line.startswith("ERROR")] or lines[-1:]
+        raise InstallError(f"{sentence}: {(errors or ['no reason given'])[0][:300]}")
+
+
+def _remove_recorded(site: Path, dist_info: Path) -> None:
+    root = site.resolve()
+    folders = set()
+    for name, _ in metadata.record(dist_info):
+        path = (site / name).parent.resolve() / Path(name).name
+        # RECORD is a file of others: nothing outside of site-packages is touched.
+        if root not in path.parents:
+            continue
+        path.unlink(missing_ok=True)
+        folders.add(path.parent)
+    for folder in sorted(folders, key=lambda item: -len(item.parts)):
+        for one in (folder, *folder.parents):
+            if one == root or root not in one.parents:
+                break
+            shutil.rmtree(one / "__pycache__", ignore_errors=True)
+            try:
+                one.rmdir()
+            except OSError:
+                break

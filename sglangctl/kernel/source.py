@@ -1,0 +1,129 @@
+"""The kernel's source on the build host: one commit, patched, in the build's folder.
+
+A folder that already holds this commit with these patches is left as it is: ninja goes by
+modification times, and a fresh checkout would compile everything again.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import shutil
+from dataclasses import dataclass
+from pathlib import Path
+
+from sglangctl import systemd
+from sglangctl.kernel import command_line
+from sglangctl.kernel.record import BuildError
+from sglangctl.kernel.request import SUBDIRECTORIES, Request
+
+STAMP = ".sglangctl-source.json"
+NETWORK = "give the build host a way to kernel.git.url, or name a copy that it can reach"
+
+
+@dataclass(frozen=True)
+class Source:
+    """`project` has the pyproject.toml; `tree` is git's id of that folder's content."""
+
+    project: Path
+    tree: str
+
+
+def prepare(request: Request, folder: Path, log: Path) -> Source:
+    """Check the commit out (or find it there) and apply the patches; BuildError."""
+    target = folder / "source"
+    patches = checked_patches(request, folder)
+    wanted = {"commit": request.inputs.commit, "patches": list(request.inputs.patches)}
+    if _stamp(target) != wanted:
+        shutil.rmtree(target, ignore_errors=True)
+        _fetch(request, target, log)
+        for patch in patches:
+            _git(
+                ["apply", "--verbose", "--", str(patch)],
+                target,
+                log,
+                f"the patch {patch.name} does not fit {request.inputs.commit[:12]}",
+                "make the patch anew for kernel.git.commit, or drop it from kernel.patches",
+            )
+        (target / STAMP).write_text(json.dumps(wanted))
+    project = find_project(target, request.subdirectory)
+    inside = project.relative_to(target).as_posix()
+    spec = request.inputs.commit + (f":{inside}" if inside != "." else "^{tree}")
+    tree = systemd.run(["git", "-C", str(target), "rev-parse", spec])
+    if not tree.ok:
+        raise BuildError(f"git cannot name the tree of {inside}: {tree.stderr.strip()}", NETWORK)
+    return Source(project, tree.stdout.strip())
+
+
+def checked_patches(request: Request, folder: Path) -> list[Path]:
+    """The patch files, each with the sha256 that the key was made from."""
+    found = sorted((folder / "patches").glob("*"))
+    digests = tuple(hashlib.sha256(path.read_bytes()).hexdigest() for path in found)
+    if digests != request.inputs.patches:
+        raise BuildError("the patches are not those of the request", "deploy again")
+    return found
+
+
+def find_project(target: Path, subdirectory: str | None) -> Path:
+    """The folder with pyproject.toml and CMakeLists.txt: the named one, else the known places."""
+    for name in (subdirectory,) if subdirectory else SUBDIRECTORIES:
+        project = (target / name).resolve()
+        inside = project == target.resolve() or target.resolve() in project.parents
+        if inside and all(
+            (project / file).is_file() for file in ("pyproject.toml", "CMakeLists.txt")
+        ):
+            return project
+    places = subdirectory or ", ".join(SUBDIRECTORIES)
+    raise BuildError(
+        f"this commit has no kernel source (pyproject.toml, CMakeLists.txt) in {places}",
+        "look at kernel.git: the commit must be one of SGLang's repository, or set git.path",
+    )
+
+
+def _fetch(request: Request, target: Path, log: Path) -> None:
+    target.mkdir(parents=True)
+    commit = request.inputs.commit
+    _git(["init", "--quiet"], target, log, "git does not work", "apt-get install git")
+    _git(
+        ["remote", "add", "origin", "--", request.git_url],
+        target,
+        log,
+        "git refuses kernel.git.url",
+        "look at kernel.git.url",
+    )
+    # One commit is enough, where the server gives out commits by their id; else everything.
+    shallow = command_line.run(
+        ["git", "-C", str(target), "fetch", "--quiet", "--depth=1", "origin", commit], log
+    )
+    if shallow.returncode:
+        _git(
+            ["fetch", "--quiet", "origin", "+refs/*:refs/remotes/origin/*"],
+            target,
+            log,
+            f"{request.git_url} cannot be fetched",
+            NETWORK,
+        )
+    _git(
+        ["checkout", "--quiet", "--detach", commit],
+        target,
+        log,
+        f"{request.git_url} has no commit {commit}",
+        "look at kernel.git.commit",
+    )
+
+
+def _git(arguments: list[str], target: Path, log: Path, sentence: str, next_step: str) -> None:
+    try:
+        done = command_line.run(["git", "-C", str(target), *arguments], log)
+    except OSError:
+        raise BuildError("git is not installed on the build host", "apt-get install git") from None
+    if done.returncode:
+        said = " ".join(list(done.lines)[-2:])
+        raise BuildError(f"{sentence} ({said.strip()[:300]})", next_step)
+
+
+def _stamp(target: Path) -> object:
+    try:
+        return json.loads((target / STAMP).read_text())
+    except (OSError, ValueError):
+        return None

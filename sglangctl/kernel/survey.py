@@ -1,0 +1,75 @@
+"""All that a deploy wants to know of the kernel on this host, in one document."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any
+
+from sglangctl.kernel import common
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("--venv", type=Path, required=True, help="need not be there yet")
+    parser.add_argument("--sm", metavar="ARCH", help="default: this host's GPU")
+    parser.add_argument("--all", action="store_true", help="read every library, not only one")
+
+
+def run(args: argparse.Namespace) -> int:
+    print(json.dumps(survey(args.venv, args.sm, everything=args.all)))
+    return 0
+
+
+def survey(root: Path, sm: str | None, everything: bool = False) -> dict[str, Any]:
+    """Never fails: what cannot be known is null, with a reason in `problems`.
+
+    `installed` is an inspection of what is there; `torch`, `python` and `required` are the
+    environment's; `cached` lists the keys of this host's cache; `toolkit` is nvcc.
+    """
+    from sglangctl.kernel import cache, cubins, inspect, toolkit
+    from sglangctl.kernel.venv import VenvError, load
+    from sglangctl.paths import Paths
+
+    problems: list[str] = []
+    try:
+        arch = common.chosen_sm(sm)
+    except common.Unusable as error:
+        arch = None
+        problems.append(str(error))
+    document: dict[str, Any] = {
+        "v": 1,
+        "venv": str(root),
+        "sm": arch,
+        "machine": os.uname().machine,
+        "installed": None,
+        "torch": None,
+        "cuda": None,
+        "python": None,
+        "required": None,
+        "cuobjdump": cubins.find_cuobjdump(),
+        "toolkit": None,
+        "cached": [],
+        "problems": problems,
+    }
+    found = toolkit.find()
+    document["toolkit"] = asdict(found) if found else None
+    document["cached"] = [
+        {"key": item.key, "sha256": item.sha256, "wheel": str(item.wheel)}
+        for item in cache.entries(Paths())
+    ]
+    if (root / "bin/python").exists():
+        try:
+            venv = load(root)
+            torch = venv.torch()
+            document["python"] = venv.tag
+            if torch:
+                document["torch"], document["cuda"] = torch.version, torch.cuda
+            document["required"] = venv.required_kernel()
+            seen = inspect.inspect_installed(venv, arch, document["cuobjdump"], everything)
+            document["installed"] = asdict(seen)
+        except VenvError as error:
+            problems.append(str(error))
+    return document

@@ -1,0 +1,107 @@
+"""The build as a transient unit: out of the way of the engine, and deaf to a lost SSH link.
+
+Without systemd (a container, Slurm) it is a process of its own session, with the same body and the
+same lock, and without the limits of a cgroup.
+"""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+
+from sglangctl import procfs, systemd
+from sglangctl.kernel import jobs, memory
+from sglangctl.kernel.record import BuildError
+from sglangctl.kernel.request import Request, folder, unit
+from sglangctl.paths import Paths
+
+PID = "pid"
+
+
+def program() -> list[str]:
+    """How this very program is started again: the zipapp's own path (a link may move), or the
+    checkout."""
+    here = Path(__file__).parents[2]
+    if here.is_file():
+        return [sys.executable or "python3", "-I", "-S", str(here)]
+    return [sys.executable or "python3", "-m", "sglangctl"]
+
+
+def start(request: Request, paths: Paths) -> str:
+    """Start the build unless it is running; returns `started` or `running`."""
+    if running(request.key, paths):
+        return "running"
+    argv = [*program(), "kernel", "build", "--run", request.key]
+    if not systemd.booted():
+        _start_session(argv, folder(request.key, paths))
+        return "started"
+    done = systemd.run(["systemd-run", *properties(request), "--", *argv])
+    if done.ok:
+        return "started"
+    # Two deploys at once: the unit's name is the lock, and the other one was faster.
+    if running(request.key, paths):
+        return "running"
+    raise BuildError(
+        f"systemd-run does not start the build: {done.stderr.strip()}", "systemctl status systemd"
+    )
+
+
+def properties(request: Request) -> Sequence[str]:
+    """The options of systemd-run."""
+    have = jobs.room(memory.available_mib(), memory.cgroup_room_mib())
+    options = [
+        f"--unit={unit(request.key)}",
+        f"--description=sgl-kernel build {request.key}",
+        "--collect",
+        "--no-block",
+        "--quiet",
+    ]
+    if os.environ.get("SGLANGCTL_ROOT"):
+        options.append(f"--setenv=SGLANGCTL_ROOT={os.environ['SGLANGCTL_ROOT']}")
+    values = {
+        "Type": "exec",
+        "CPUWeight": "20",
+        "IOWeight": "20",
+        "Nice": "10",
+        "IOSchedulingClass": "idle",
+        "OOMScoreAdjust": "500",
+        "MemoryMax": f"{jobs.memory_max(have)}M",
+        # Default is `stop`: one compiler that is killed would end the whole build.
+        "OOMPolicy": "continue",
+        "RuntimeMaxSec": str(request.runtime_max_s),
+        "KillMode": "control-group",
+        "TimeoutStopSec": "10",
+        "PrivateTmp": "no",
+        "UMask": "0022",
+    }
+    return options + [f"--property={name}={value}" for name, value in values.items()]
+
+
+def running(key: str, paths: Paths) -> bool:
+    """Whether the build of this key runs on this host."""
+    if systemd.booted():
+        state = systemd.show(unit(key), "ActiveState") or {}
+        return state.get("ActiveState") in ("active", "activating", "deactivating", "reloading")
+    try:
+        text = (folder(key, paths) / PID).read_text()
+        pid, start_ticks = (int(word) for word in text.split())
+    except (OSError, ValueError):
+        return False
+    stat = procfs.stat(pid)
+    return stat is not None and stat.start == start_ticks and stat.state != "Z"
+
+
+def _start_session(argv: list[str], root: Path) -> None:
+    process = subprocess.Popen(
+        ["nice", "-n", "10", *argv],
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.DEVNULL,
+        stderr=subprocess.DEVNULL,
+        start_new_session=True,
+    )
+    stat = procfs.stat(process.pid)
+    if stat:
+        (root / PID).write_text(f"{process.pid} {stat.start}\n")

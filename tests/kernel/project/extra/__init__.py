@@ -1,0 +1,1 @@
+"""Installed by a rule that is not about targets."""

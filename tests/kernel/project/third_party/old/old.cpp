@@ -1,0 +1,1 @@
+int old_answer() { return 42; }
