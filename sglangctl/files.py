@@ -26,8 +26,8 @@ def describe(path: str, wanted: str | None = None) -> dict[str, Any]:
     """{kind: file|directory|link|other|absent|unknown, ...} of one path, links not followed.
 
     A file has `sha256`, and `text` when its sha256 is not `wanted` (masked; None when it is not
-    text). All have mode (octal string), owner and group; a link has `target`. `unknown` comes with
-    `reason` (no permission).
+    text). All have mode (octal string), owner, group and mtime (Unix seconds); a link has `target`.
+    `unknown` comes with `reason` (no permission).
     """
     try:
         status = os.lstat(path)
@@ -39,6 +39,7 @@ def describe(path: str, wanted: str | None = None) -> dict[str, Any]:
         "mode": f"{stat.S_IMODE(status.st_mode):04o}",
         "owner": _name(pwd.getpwuid, status.st_uid),
         "group": _name(grp.getgrgid, status.st_gid),
+        "mtime": status.st_mtime,
     }
     if stat.S_ISLNK(status.st_mode):
         return {"kind": "link", "target": os.readlink(path), **facts}

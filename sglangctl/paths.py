@@ -8,6 +8,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 NAME = re.compile(r"[a-z0-9-]{1,40}")
+OWN_USER = "sglang-provision"
+"""The comment (GECOS) of a user that we made: nobody else's is ever deleted."""
 
 
 def default_root() -> Path:

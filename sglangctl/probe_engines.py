@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Mapping
 from typing import Any
 
@@ -50,8 +51,19 @@ def engine_state(
     }
 
 
-def properties(unit: Unit | None) -> dict[str, str] | None:
-    return None if unit is None else {name: unit[name] for name in SHOWN}
+def properties(unit: Unit | None) -> dict[str, Any] | None:
+    """Systemd's properties, and `started`: when the main process was started, in Unix seconds."""
+    if unit is None:
+        return None
+    return {**{name: unit[name] for name in SHOWN}, "started": started(unit)}
+
+
+def started(unit: Unit) -> float | None:
+    """From systemd's microseconds of CLOCK_MONOTONIC; None for a unit that never was."""
+    microseconds = unit["ExecMainStartTimestampMonotonic"]
+    if not microseconds or microseconds == "0":
+        return None
+    return time.time() - time.monotonic() + int(microseconds) / 1e6
 
 
 def releases(name: str, paths: Paths) -> dict[str, Any]:

@@ -53,9 +53,9 @@ class HostProbe(FactBase[JSON]):
         return StringCommand(
             "command -v python3 >/dev/null 2>&1 ||",
             "{ echo 'python3 is missing on this host: apt-get install python3' >&2; exit 1; };",
-            f"if [ -f {installed} ]; then cat >/dev/null; exec python3 -I -S {installed}",
+            f"if [ -f {installed} ]; then cat >/dev/null; exec python3 -I -B -S {installed}",
             arguments,
-            "; else exec python3 -I -",
+            "; else exec python3 -I -B -",
             arguments,
             "; fi",
         )

@@ -55,3 +55,29 @@ def decide(
         if unit.get("NeedDaemonReload") == "yes":
             reasons.append("systemd has not read the unit since it changed")
     return Decision(tuple(reasons))
+
+
+def watch_reasons(
+    watch: Mapping[str, Any], live: bool, read_files: Mapping[str, tuple[bool, float | None]]
+) -> list[str]:
+    """Why the watch of an engine has to be restarted; empty: it has not.
+
+    + watch: systemd's properties of sglang-watch@NAME.service, with `started` (Unix seconds)
+    + live: whether the engine has a live release (before that the switch starts the watch)
+    + read_files: what the watch reads: name -> (this run changes it, its mtime as it was found)
+
+    A run that was interrupted between a file and the restart is seen by the file's time.
+    """
+    if not live:
+        return []
+    if watch.get("ActiveState") != "active":
+        return [f"it is {watch.get('ActiveState') or 'unknown'}"]
+    reasons = [f"{name} changed" for name, (changes, _) in read_files.items() if changes]
+    started = watch.get("started")
+    if started is not None:
+        reasons += [
+            f"{name} is newer than its start"
+            for name, (changes, mtime) in read_files.items()
+            if not changes and mtime is not None and mtime > started
+        ]
+    return reasons

@@ -8,19 +8,45 @@ from pyinfra.api import FunctionCommand, Host, State, StringCommand, operation
 from pyinfra.api.command import QuoteString
 from pyinfra.context import host
 
+from roles.engine.operations import engine_facts
 from roles.failing import HostFailed, checked, failing, say
 from roles.host import program
 from roles.host.operations import UNREAD, show
-from roles.host.snapshot import JSON, forget, snapshot
+from roles.host.snapshot import JSON, Input, forget, snapshot
 from roles.switch.decision import Decision
 
 
 @operation()
+def watch_restarted(
+    engine: str, reasons: Callable[[JSON], list[str]], request: JSON
+) -> Generator[StringCommand | FunctionCommand, None, None]:
+    """
+    Restart an engine's watch where it runs with something older than what is there now.
+
+    The engine itself goes on: only the watch reads these files.
+
+    + engine: the engine's name
+    + reasons: from the probe's document to why it has to be restarted
+    + request: what the probe is asked for
+    """
+    facts = snapshot(request)
+    if facts is None:
+        yield failing(UNREAD)
+        return
+    unit = f"sglang-watch@{engine}.service"
+    why = reasons(facts)
+    if not why:
+        host.noop(f"{unit} is as it should be")
+        return
+    show([f"restart of {unit}: {'; '.join(why)}"])
+    yield StringCommand("systemctl daemon-reload && systemctl restart --", QuoteString(unit))
+
+
+@operation()
 def switched(
-    name_: str,
+    engine: str,
     digest: str,
     decide: Callable[[JSON], Decision],
-    plan_lines: Callable[[JSON], list[str]],
     request: JSON,
     sudo: bool = False,
     policy: str = "declared",
@@ -30,10 +56,9 @@ def switched(
 
     Runs on the host as the transient unit sglangctl-switch.service: a lost link is harmless.
 
-    + name_: the engine's name
+    + engine: the engine's name
     + digest: the staged release
     + decide: from the probe's document to whether it is needed, and why
-    + plan_lines: from the probe's document to what would be stopped and ended
     + request: what the probe is asked for
     + sudo: whether commands need it on this host
     + policy: what `sglangctl free` may end
@@ -44,16 +69,16 @@ def switched(
         return
     decision = decide(facts)
     if not decision.needed:
-        host.noop(f"{name_} runs release {digest[:12]}")
+        host.noop(f"{engine} runs release {digest[:12]}")
         return
-    show([f"restart of {name_}: {decision}", *plan_lines(facts)])
+    show([f"restart of {engine}: {decision}", *plan_lines(facts, engine)])
 
     def run(state: State, host: Host) -> None:
         command = StringCommand(
             "python3 -I -S",
             QuoteString(program.path()),
             "switch",
-            QuoteString(name_),
+            QuoteString(engine),
             QuoteString(f"--to={digest}"),
             QuoteString(f"--policy={policy}"),
             QuoteString(f"--reason={decision}"),
@@ -70,3 +95,84 @@ def switched(
 
     yield FunctionCommand(checked(run), (), {})
     forget()
+
+
+def plan_lines(facts: JSON, engine: str) -> list[str]:
+    """What `sglangctl free` would do for this engine: exactly which units and processes."""
+    plans: JSON = facts.get("plans") or {}
+    plan = plans.get(engine) or {}
+    return list(plan.get("lines") or [])
+
+
+@operation()
+def stopped(
+    engine: str, request: JSON, sudo: bool = False
+) -> Generator[FunctionCommand, None, None]:
+    """
+    Stop an engine, end what is left of it, and disable it.
+
+    + engine: its name
+    + request: what the probe is asked for
+    + sudo: whether commands need it on this host
+    """
+    facts = snapshot(request)
+    if facts is None:
+        yield failing(UNREAD)
+        return
+    about = engine_facts(facts, engine)
+    if is_down(about):
+        host.noop(f"{engine} is stopped")
+        return
+    show([f"stop of {engine}: the unit is {(about.get('unit') or {}).get('ActiveState')}"])
+    yield on_host("stop", engine, sudo)
+    forget()
+
+
+@operation()
+def removed(
+    engine: str, request: JSON, sudo: bool = False
+) -> Generator[FunctionCommand, None, None]:
+    """
+    Stop an engine and delete what we put on the host for it.
+
+    + engine: its name
+    + request: what the probe is asked for
+    + sudo: whether commands need it on this host
+    """
+    facts = snapshot(request)
+    if facts is None:
+        yield failing(UNREAD)
+        return
+    ours = [f"/etc/sglangctl/engines/{engine}.json", f"/etc/systemd/system/sglang-{engine}.service"]
+    about = engine_facts(facts, engine)
+    present = [path for path in ours if facts["files"][path]["kind"] != "absent"]
+    if not present and not (about.get("releases") or {}).get("staged"):
+        host.noop(f"nothing of {engine} is here")
+        return
+    show([f"removal of {engine}: its unit, configuration, releases, logs, caches and venv"])
+    yield on_host("remove", engine, sudo)
+    forget()
+
+
+def is_down(about: JSON) -> bool:
+    """Whether an engine's unit neither runs nor would start at boot."""
+    unit = about.get("unit") or {}
+    return unit.get("ActiveState") in (None, "inactive") and unit.get("UnitFileState") in (
+        None,
+        "",
+        "disabled",
+    )
+
+
+def on_host(command: str, engine: str, sudo: bool) -> FunctionCommand:
+    """Run `sglangctl COMMAND ENGINE` of this version, even where none is installed."""
+
+    def run(state: State, host: Host) -> None:
+        line = StringCommand("python3 -I -B -", QuoteString(command), QuoteString(engine))
+        ok, output = host.run_shell_command(line, _stdin=Input([program.loader()]), _sudo=sudo)
+        for text in output.stdout_lines:
+            say(host, text)
+        if not ok:
+            raise HostFailed("\n".join(output.stderr_lines) or f"sglangctl {command} failed")
+
+    return FunctionCommand(checked(run), (), {})

@@ -1,0 +1,111 @@
+"""Operations of one engine that disturb nothing: its user, and its staged release."""
+
+from __future__ import annotations
+
+import base64
+import json
+from collections.abc import Generator, Mapping
+from typing import Any
+
+from pyinfra.api import FunctionCommand, StringCommand, operation
+from pyinfra.api.command import QuoteString
+from pyinfra.context import host, state
+
+from roles.failing import failing
+from roles.host import program
+from roles.host.managed import Change, changes
+from roles.host.operations import UNREAD, describe, show
+from roles.host.snapshot import JSON, Input, snapshot
+from roles.job import EngineJob
+from sglangctl.paths import OWN_USER
+
+Commands = Generator[StringCommand | FunctionCommand, None, None]
+
+
+@operation()
+def service_user(user: str, home: str, request: JSON) -> Commands:
+    """
+    Make the system user that an engine runs as; one that is there already is left as it is.
+
+    + user: its name
+    + home: its home folder (caches; not made here)
+    + request: what the probe is asked for
+    """
+    facts = snapshot(request)
+    if facts is None:
+        yield failing(UNREAD)
+        return
+    if facts["users"].get(user) is not None:
+        host.noop(f"user {user} is there")
+        return
+    show([f"user {user}: new"])
+    yield StringCommand(
+        "getent passwd",
+        QuoteString(user),
+        ">/dev/null || useradd --system --user-group --no-create-home --shell /usr/sbin/nologin",
+        "--comment",
+        QuoteString(OWN_USER),
+        "--home-dir",
+        QuoteString(home),
+        "--",
+        QuoteString(user),
+    )
+
+
+@operation()
+def staged_release(engine: EngineJob, request: JSON) -> Commands:
+    """
+    Write the engine's release beside the live one, checked by systemd-analyze.
+
+    What differs from the live release is shown; a release that is live or staged is not written
+    again.
+
+    + engine: the engine's job
+    + request: what the probe is asked for
+    """
+    facts = snapshot(request)
+    if facts is None:
+        yield failing(UNREAD)
+        return
+    digest = engine.release.digest
+    if digest in staged_digests(facts, engine.name):
+        host.noop(f"release {digest[:12]} is staged")
+        return
+    found = changed_against_live(engine, facts)
+    show([f"release {digest[:12]}: to be staged", *describe(found, bool(state.config.DIFF))])
+    document = {
+        "digest": digest,
+        "user": engine.spec.user,
+        "files": {
+            name: base64.b64encode(content).decode()
+            for name, content in engine.release.files.items()
+        },
+    }
+    yield StringCommand(
+        "python3 -I -S",
+        QuoteString(program.path()),
+        "stage",
+        QuoteString(engine.name),
+        _stdin=Input([json.dumps(document)]),
+    )
+
+
+def staged_digests(facts: JSON, name: str) -> list[str]:
+    """The releases of an engine that the probe found."""
+    releases: Mapping[str, Any] = engine_facts(facts, name).get("releases") or {}
+    return list(releases.get("staged") or [])
+
+
+def engine_facts(facts: JSON, name: str) -> JSON:
+    """The probe's part about one engine; empty where it knows none."""
+    engines: JSON = facts.get("engines") or {}
+    return dict(engines.get(name) or {})
+
+
+def changed_against_live(engine: EngineJob, facts: JSON) -> list[Change]:
+    """The files of the release that differ from the live one.
+
+    The manifest goes with them without being told: what it says is in the others.
+    """
+    files = [file for name, file in engine.live_files.items() if name != "manifest.json"]
+    return changes(files, facts["files"])

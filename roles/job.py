@@ -1,0 +1,162 @@
+"""One host's job: what the inventory wants of it, and what to ask the host for.
+
+Made once per host in the prepare phase, before anything is touched, in every mode: a mistake in
+the inventory, a secret that cannot be read or a template that needs an undefined value stops here,
+and stops this host alone.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any
+
+from pyinfra.context import host
+
+from roles.engine.venv import Venv
+from roles.failing import fail_host
+from roles.host import program
+from roles.host.managed import Managed, ManagedDirectory, ManagedFile
+from roles.host.snapshot import snapshot
+from roles.spec import render
+from roles.spec.model import EngineSpec, HostSpec
+from roles.spec.render import Release
+from sglangctl.release import FILES
+
+STATE = "/var/lib/sglangctl"
+
+
+@dataclass(frozen=True)
+class EngineJob:
+    """One engine of the host, rendered."""
+
+    spec: EngineSpec
+    release: Release
+    venv: Venv
+    managed: tuple[Managed, ...]
+    """What is not part of a release: its configuration for sglangctl, its folders."""
+
+    @property
+    def name(self) -> str:
+        return self.spec.name
+
+    @property
+    def live_files(self) -> dict[str, ManagedFile]:
+        """The release's files under the paths of the live one: what a plan compares."""
+        return {
+            name: ManagedFile(
+                f"{self.spec.current}/{name}",
+                content,
+                mode=f"{FILES[name]:04o}",
+                group=self.spec.group if FILES[name] == 0o640 else "root",
+            )
+            for name, content in self.release.files.items()
+        }
+
+    @property
+    def installed_unit(self) -> ManagedFile:
+        return ManagedFile(
+            f"/etc/systemd/system/{self.spec.unit}", self.release.files["sglang.service"]
+        )
+
+
+@dataclass(frozen=True)
+class Job:
+    """What the roles work on."""
+
+    spec: HostSpec
+    engines: tuple[EngineJob, ...]
+    managed: tuple[Managed, ...]
+    sudo: bool = False
+    """For what runs inside a FunctionCommand: pyinfra applies the host's own setting to all else,
+    but not there."""
+
+    def each(self) -> Iterator[EngineJob]:
+        """The engines, so that pyinfra keeps the order of operations in a loop."""
+        yield from host.loop(self.engines)
+
+    @cached_property
+    def request(self) -> dict[str, Any]:
+        """What the probe is asked for."""
+        files: dict[str, str | None] = {program.path(): None, program.LINK: None}
+        items: list[Managed] = list(self.managed)
+        for engine in self.engines:
+            items += [*engine.managed, *engine.live_files.values(), engine.installed_unit]
+            files[engine.venv.marker] = None
+        for item in items:
+            files[item.path] = item.sha256 if isinstance(item, ManagedFile) else None
+        return {
+            "files": files,
+            "users": sorted({engine.spec.user for engine in self.engines}),
+            "engine_configs": [json.loads(render.engine_json(one.spec)) for one in self.engines],
+            "host_config": json.loads(render.host_json(self.spec)),
+            "plan": [engine.name for engine in self.engines],
+        }
+
+    def facts(self) -> dict[str, Any] | None:
+        """The probe's document in this phase, None when the host could not be read."""
+        return snapshot(self.request)
+
+
+def begin(deploy: str) -> Job | None:
+    """The current host's job; None when this host has failed (and has been told why)."""
+    del deploy
+    errors = host.data.get("sglang_errors")
+    if errors:
+        fail_host("\n".join(["the inventory is wrong, nothing was touched:", *errors]))
+        return None
+    spec = host.data.get("sglang_host")
+    if not isinstance(spec, HostSpec):
+        fail_host(
+            "this host has no engines in the inventory: use inventory.py of this checkout, or give "
+            "the host its data with roles.spec"
+        )
+        return None
+    job = make(spec, sudo=bool(host.data.get("_sudo")))
+    return job if job.facts() is not None else None
+
+
+def make(spec: HostSpec, sudo: bool = False) -> Job:
+    """Render everything for one host."""
+    engines = tuple(engine_job(engine) for engine in spec.engines)
+    managed: tuple[Managed, ...] = (
+        ManagedDirectory("/etc/sglangctl"),
+        ManagedDirectory("/etc/sglangctl/engines"),
+        ManagedDirectory(STATE),
+        ManagedDirectory("/var/log/sglang"),
+        ManagedDirectory("/var/cache/sglang"),
+        ManagedDirectory("/opt/sglang"),
+        ManagedDirectory("/opt/sglang/venvs"),
+        ManagedFile("/etc/sglangctl/host.json", render.host_json(spec), mode="0600"),
+        ManagedFile("/etc/systemd/system/sglang-watch@.service", render.watch_unit(program.path())),
+    )
+    return Job(spec, engines, managed, sudo)
+
+
+def engine_job(engine: EngineSpec) -> EngineJob:
+    install = engine.install
+    venv = Venv(
+        path=render.venv_path(engine),
+        python=install.python,
+        packages=tuple(install.packages),
+        pip_arguments=tuple(install.pip_arguments),
+        system_site_packages=install.system_site_packages,
+    )
+    return EngineJob(
+        spec=engine,
+        release=render.render(engine, venv=venv.path),
+        venv=venv,
+        managed=(
+            ManagedFile(f"/etc/sglangctl/engines/{engine.name}.json", render.engine_json(engine)),
+            ManagedFile(f"/etc/tmpfiles.d/sglang-{engine.name}.conf", render.tmpfiles(engine)),
+            ManagedFile(f"/etc/logrotate.d/sglang-{engine.name}", render.logrotate(engine)),
+            ManagedDirectory(engine.state),
+            ManagedDirectory(f"{engine.state}/releases"),
+            # setgid, and root's: see templates/tmpfiles.conf.j2.
+            ManagedDirectory(f"{engine.state}/starts", "2750", "root", engine.group),
+            ManagedDirectory(engine.log_folder, "2750", "root", engine.group),
+            ManagedDirectory(engine.cache, "0750", engine.user, engine.group),
+        ),
+    )

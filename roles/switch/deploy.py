@@ -1,0 +1,98 @@
+"""The switch: from what runs now to the staged release."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from pyinfra.api import deploy
+
+from roles.engine.operations import changed_against_live, engine_facts
+from roles.host.managed import change
+from roles.host.snapshot import JSON
+from roles.job import EngineJob, Job
+from roles.switch.decision import Decision, decide, watch_reasons
+from roles.switch.operations import removed, stopped, switched, watch_restarted
+
+
+@deploy("Switch")
+def switch_engines(job: Job) -> None:
+    """
+    Put each engine's release live where it is not, and start it.
+
+    + job: the host's job
+    """
+    for engine in job.each():
+        watch_restarted(
+            name=f"Switch {engine.name} | watch",
+            engine=engine.name,
+            reasons=watch_reasons_of(engine, job),
+            request=job.request,
+        )
+        switched(
+            name=f"Switch {engine.name} | live release",
+            engine=engine.name,
+            digest=engine.release.digest,
+            decide=decision_of(engine),
+            request=job.request,
+            sudo=job.sudo,
+        )
+
+
+def decision_of(engine: EngineJob) -> Callable[[JSON], Decision]:
+    """From the probe's document to the decision about this engine."""
+
+    def of(facts: JSON) -> Decision:
+        files = [one.item.path.rsplit("/", 1)[1] for one in changed_against_live(engine, facts)]
+        differs = change(engine.installed_unit, facts["files"][engine.installed_unit.path])
+        return decide(
+            engine_facts(facts, engine.name), engine.release.digest, files, differs is not None
+        )
+
+    return of
+
+
+def watch_reasons_of(engine: EngineJob, job: Job) -> Callable[[JSON], list[str]]:
+    """From the probe's document to why this engine's watch has to be restarted."""
+    wanted = [
+        item
+        for item in (*job.managed, *engine.managed)
+        if item.path.endswith(("/sglang-watch@.service", f"/{engine.name}.json"))
+    ]
+
+    def of(facts: JSON) -> list[str]:
+        about = engine_facts(facts, engine.name)
+        live = (about.get("releases") or {}).get("current") is not None
+        read = {}
+        for item in wanted:
+            fact = facts["files"][item.path]
+            read[item.path.rsplit("/", 1)[1]] = (
+                change(item, fact) is not None,
+                fact.get("mtime"),
+            )
+        return watch_reasons(about.get("watch") or {}, live, read)
+
+    return of
+
+
+@deploy("Stop")
+def stop_engines(job: Job) -> None:
+    """
+    Stop each engine of the host and disable it.
+
+    + job: the host's job
+    """
+    for engine in job.each():
+        stopped(name=f"Stop {engine.name}", engine=engine.name, request=job.request, sudo=job.sudo)
+
+
+@deploy("Remove")
+def remove_engines(job: Job) -> None:
+    """
+    Take each engine of the host away.
+
+    + job: the host's job
+    """
+    for engine in job.each():
+        removed(
+            name=f"Remove {engine.name}", engine=engine.name, request=job.request, sudo=job.sudo
+        )
