@@ -18,14 +18,17 @@ import time
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
-from sglangctl import starts, systemd
+from sglangctl import starts
 from sglangctl.config import ConfigError, load_engine
 from sglangctl.paths import Paths
+from sglangctl.present import Present, present, start_of
 from sglangctl.terminal import harmless
 
 MAX_BYTES = 1 << 20
 """Of one reply; a journal of 64 MiB comes in pieces. A longer line comes whole."""
 LOOK_S = 0.1
+LOOK_UNIT_S = 0.5
+"""systemctl costs 10 ms and more."""
 GATHER_S = 0.2
 """After the first new line: events come in bursts, and a reply costs a round trip."""
 
@@ -38,23 +41,12 @@ class Reply:
     offset: int
     lines: list[bytes]
     outcome: str
+    unit: Present | None = None
 
     @property
     def position(self) -> str:
         """The last line of a long poll."""
         return f"@ {self.start or '-'} {self.offset} {self.outcome}"
-
-
-@dataclass(frozen=True)
-class UnitState:
-    """What systemd says of the engine's unit and of its watch, at the time of the reply."""
-
-    active: str
-    sub: str
-    result: str
-    invocation_id: str
-    restarts: int
-    watch: str
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -69,7 +61,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     poll.add_argument(
         "--unit",
         action="store_true",
-        help="before the last line, `= {...}`: the unit's and the watch's state in systemd",
+        help="before the last line, `= {...}`: what systemd says of the unit and of the watch; "
+        "without --start, follow the start that the unit is in (not before it is in one)",
     )
 
 
@@ -105,11 +98,10 @@ def print_list(name: str, paths: Paths) -> int:
 def print_poll(args: argparse.Namespace, start: str | None, paths: Paths) -> int:
     if args.follow_from < 0 or (args.follow_from and start is None):
         return refuse("--follow-from must be 0, or an OFFSET with the --start that it belongs to")
-    reply = poll(args.name, start, args.follow_from, args.wait, paths)
+    reply = poll(args.name, start, args.follow_from, args.wait, paths, unit=args.unit)
     emit(reply.lines)
     if args.unit:
-        state = unit_state(args.name, paths)
-        print("= " + json.dumps(asdict(state) if state else None))
+        print("= " + json.dumps(asdict(reply.unit) if reply.unit else None))
     print(reply.position, flush=True)
     return 0
 
@@ -149,15 +141,22 @@ def poll(
     wait_s: float,
     paths: Paths,
     go_on: bool = True,
+    unit: bool = False,
 ) -> Reply:
     """Complete lines of `start` (None: the latest) from byte `offset` on, waiting up to `wait_s`.
 
     `go_on`: at the end of a start that has a successor, go on at the successor's first byte.
+    `unit`: None is the start that the unit is in; a unit that is down is
+    answered at once.
     OSError when the journal cannot be read; ValueError for an offset behind its end.
     """
     end = time.monotonic() + wait_s
+    engine_unit = load_engine(name, paths).unit if unit else ""
+    state: Present | None = None
     while True:
-        start = start or starts.latest(name, paths)
+        if unit:
+            state = present(name, engine_unit)
+        start = start or (start_of(name, state, paths) if unit else starts.latest(name, paths))
         lines: list[bytes] = []
         if start is not None:
             # Asked for before reading: what is written to `start` until then is read below.
@@ -176,14 +175,15 @@ def poll(
             elif successor is not None:
                 start, offset = successor, 0
                 continue
-        if lines or time.monotonic() >= end:
+        if lines or time.monotonic() >= end or (state is not None and state.down):
             return Reply(
                 start,
                 offset + sum(len(line) + 1 for line in lines),
                 lines,
                 outcome_now(name, start, paths),
+                state,
             )
-        time.sleep(min(LOOK_S, max(0.0, end - time.monotonic())))
+        time.sleep(min(LOOK_UNIT_S if unit else LOOK_S, max(0.0, end - time.monotonic())))
 
 
 def read_lines(name: str, start: str, offset: int, paths: Paths) -> list[bytes]:
@@ -218,21 +218,3 @@ def offset_of_last(file: Path, count: int) -> int:
         if number >= count:
             dropped += len(line) + 1
     return dropped
-
-
-def unit_state(name: str, paths: Paths) -> UnitState | None:
-    """None without systemd, where an engine has no unit."""
-    unit = load_engine(name, paths).unit
-    values = systemd.show(unit, "ActiveState", "SubState", "Result", "InvocationID", "NRestarts")
-    watch = systemd.show(f"sglang-watch@{name}.service", "ActiveState")
-    if values is None or watch is None:
-        return None
-    restarts = values.get("NRestarts", "")
-    return UnitState(
-        active=values.get("ActiveState", ""),
-        sub=values.get("SubState", ""),
-        result=values.get("Result", ""),
-        invocation_id=values.get("InvocationID", ""),
-        restarts=int(restarts) if restarts.isdigit() else 0,
-        watch=watch.get("ActiveState", ""),
-    )

@@ -1,0 +1,1 @@
+"""Readiness: follow a start over a link that may break, prove that it serves, report."""

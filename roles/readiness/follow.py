@@ -1,0 +1,189 @@
+"""Follow an engine's start through its journal until there is something final to say.
+
+Knows no pyinfra: `ask` is one long poll of `sglangctl journal`, `say` prints a line.
+"""
+
+from __future__ import annotations
+
+import json
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from sglangctl.startup import Startup
+
+from roles.readiness.subject import Subject
+from sglangctl import journal, render
+from sglangctl.story import SERVED, Story, View
+
+WAIT_S = 5.0
+"""Of one long poll: short enough that a lost link is noticed within 20 s."""
+LINE_S = 10.0
+"""A line at least this often."""
+PAUSE_S = 1.0
+"""Between two polls: a burst of events becomes one round trip a second."""
+NO_JOURNAL_S = 15.0
+"""For the watch to begin a journal once the unit is starting."""
+LATE_S = 120.0
+"""Beyond the start's own budget, before the silence of its watch is a verdict."""
+DOWN_S = 3.0
+"""For the journal's last word after the unit went down."""
+
+FINAL = frozenset(["failed", "deadline", "unresponsive"])
+
+Ask = Callable[[str | None, int, float], Sequence[str]]
+"""(start, offset, seconds to wait) -> the lines of `sglangctl journal --follow-from --unit`."""
+Say = Callable[[str], None]
+
+
+class CannotFollow(Exception):
+    """The host's answer cannot be used; the text is one sentence."""
+
+
+@dataclass(frozen=True)
+class Ending:
+    """Why following ended. `story` has no view where there was no journal."""
+
+    word: str
+    """`served`, `verdict` (failed, deadline, unresponsive, a rank that stays stopped), `down`
+    (not running, and no verdict), `blind` (no journal; the unit is active) or `late`."""
+    story: Story
+    unit: dict[str, Any]
+    start: str | None
+
+
+@dataclass(frozen=True)
+class Reply:
+    """One answer of the long poll."""
+
+    events: list[journal.Event]
+    unit: dict[str, Any] | None
+    start: str | None
+    offset: int
+
+
+def parse(lines: Sequence[str]) -> Reply:
+    """CannotFollow when the last line is missing: then the answer was cut off."""
+    words = lines[-1].split() if lines else []
+    if len(words) != 4 or words[0] != "@" or not words[2].isdigit():
+        raise CannotFollow("the host's sglangctl journal does not answer as it should")
+    unit = None
+    body = list(lines[:-1])
+    if body and body[-1].startswith("= "):
+        unit = json.loads(body.pop()[2:])
+    start = None if words[1] == "-" else words[1]
+    return Reply(list(journal.events(body)), unit, start, int(words[2]))
+
+
+class Follower:
+    """One engine's start, from wherever it is to its end. `clock` and `sleep` are seconds."""
+
+    def __init__(
+        self,
+        subject: Subject,
+        ask: Ask,
+        say: Say,
+        clock: Callable[[], float] = time.monotonic,
+        sleep: Callable[[float], None] = time.sleep,
+    ) -> None:
+        self.subject = subject
+        self.ask = ask
+        self.say = say
+        self.clock = clock
+        self.sleep = sleep
+        self.story = Story(Startup(subject.limits))
+        self.start: str | None = None
+        self.offset = 0
+        self.unit: dict[str, Any] = {}
+        self.blind = False
+        self.heard_t = 0.0
+        """The journal's time at the last event."""
+        self.stopped_since: float | None = None
+        self.printed = clock()
+
+    def run(self) -> Ending:
+        """Until it serves or something final can be said; CannotFollow, or what `ask` raises."""
+        began = heard = self.clock()
+        while True:
+            asked = self.clock()
+            reply = parse(self.ask(self.start, self.offset, WAIT_S))
+            now = self.clock()
+            self.unit = reply.unit or {}
+            if reply.start != self.start:
+                self.begin(reply.start)
+            self.offset = reply.offset
+            if reply.events:
+                heard = now
+                self.feed(reply.events)
+            elif self.watched and self.story.view is not None:
+                # The watch runs and has nothing to write: time passes for the start too.
+                self.print_line(self.story.tick(self.heard_t + now - heard))
+            word = self.ending(silent_s=now - heard, total_s=now - began)
+            if word is not None:
+                return Ending(word, self.story, self.unit, self.start)
+            self.print_line(now - self.printed >= LINE_S)
+            self.sleep(max(0.0, PAUSE_S - (self.clock() - asked)))
+
+    def begin(self, start: str | None) -> None:
+        """Another start's journal: the first, or systemd has started the engine again."""
+        if self.start is not None:
+            self.say(f"started again by systemd: {start}")
+        self.start = start
+        self.story = Story(Startup(self.subject.limits))
+        self.stopped_since = None
+
+    def feed(self, events: Sequence[journal.Event]) -> None:
+        for event in events:
+            self.print_line(self.story.feed(event))
+        self.heard_t = self.story.t
+
+    @property
+    def watched(self) -> bool:
+        """Without systemd nothing is known of the watch: its journal is taken for granted."""
+        return self.unit.get("watch", "active") == "active"
+
+    def ending(self, silent_s: float, total_s: float) -> str | None:
+        """The word of Ending, None while it goes on."""
+        view = self.story.view
+        if view is not None and view.outcome in SERVED:
+            return "served"
+        if view is not None and (view.outcome in FINAL or self.stays_stopped(view)):
+            return "verdict"
+        active = self.unit.get("active")
+        if active in ("inactive", "failed") and not self.unit.get("job"):
+            return "down" if silent_s >= DOWN_S else None
+        if total_s >= self.subject.limits.start_s + LATE_S:
+            return "late"
+        if silent_s < NO_JOURNAL_S or (self.start is not None and self.watched):
+            return None
+        if not self.blind:
+            self.blind = True
+            self.say(
+                f"no journal of this start (its watch is {self.unit.get('watch') or 'not there'}): "
+                "waiting for the unit itself"
+            )
+        return "blind" if active in ("active", None) else None
+
+    def stays_stopped(self, view: View) -> bool:
+        """A stopped rank is reported at once; that it stays so is a verdict."""
+        if view.cause != "rank-stopped" or view.outcome != "stalled":
+            self.stopped_since = None
+            return False
+        if self.stopped_since is None:
+            self.stopped_since = self.story.t
+        return self.story.t - self.stopped_since >= self.subject.limits.rank_stopped_s
+
+    def print_line(self, due: bool) -> None:
+        """Where it stands, if that is `due`."""
+        if not due:
+            return
+        self.printed = self.clock()
+        if self.story.view is not None and not self.blind:
+            self.say(
+                f"{self.subject.name} "
+                + render.progress_line(self.story.view, self.story.t, self.story.gpus)
+            )
+            return
+        state = f"{self.unit.get('active', 'unknown')}/{self.unit.get('sub', 'unknown')}"
+        self.say(f"{self.subject.name} {self.subject.unit} is {state}")

@@ -1,0 +1,212 @@
+"""Operations that find out whether an engine serves. None of them changes a host."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Generator, Sequence
+from dataclasses import replace
+from typing import Any
+
+from pyinfra.api import FunctionCommand, Host, State, operation
+from pyinfra.context import host
+
+from roles.failing import HostFailed, checked, say
+from roles.readiness import follow, verdict
+from roles.readiness.interrupt import Interrupted, interruptible
+from roles.readiness.link import Link, LinkLost
+from roles.readiness.reachable import reach
+from roles.readiness.report import Result, known, record
+from roles.readiness.subject import Subject
+
+PROOF_S = 60.0
+"""Of `sglangctl verify` beyond its generation."""
+Commands = Generator[FunctionCommand, None, None]
+
+
+@operation(is_idempotent=False)
+def serving(
+    subject: Subject,
+    settled: Callable[[], bool],
+    sudo: bool = False,
+    then: Sequence[str] | None = None,
+) -> Commands:
+    """
+    Follow an engine's start until it serves, then have it prove that with a generation.
+
+    Fails this host alone: with the cause, the log lines that show it and the next step. A lost
+    link and Ctrl-C leave the work on the host alone.
+
+    + subject: the engine
+    + settled: whether it serves, has proved it, and nothing of it changes in this run
+    + sudo: whether sglangctl needs it on this host
+    + then: arguments of a `sglangctl` that is called once the engine is ready
+
+    **Example:**
+
+    .. code:: python
+
+        serving(
+            name="Wait for kimi",
+            subject=Subject("kimi", "sglang-kimi.service", "kimi-k2.5"),
+            settled=lambda: False,
+        )
+    """
+    if settled():
+        host.noop(f"{subject.name} serves, and nothing of it was changed")
+        return
+
+    def run(link: Link, target: Host) -> None:
+        ending = followed(link, subject, lambda line: say(target, line))
+        if ending.word in ("served", "blind"):
+            result = verdict.with_start(proof(link, subject), ending)
+        elif ending.story.view is not None and ending.story.view.outcome == "unresponsive":
+            result = replace(verdict.of_ending(subject, ending), outcome="unresponsive")
+        else:
+            result = verdict.of_ending(subject, ending)
+        conclude(target, result)
+        if then is not None:
+            answer = link.run(*subject.program, *then)
+            if not answer.ok:
+                raise HostFailed("\n".join(answer.errors or answer.lines))
+
+    yield over_a_link(run, [subject], sudo)
+
+
+@operation(is_idempotent=False)
+def proved(subjects: Sequence[Subject], sudo: bool = False) -> Commands:
+    """
+    Have engines prove that they serve: port, ranks, health, model, and a generation.
+
+    + subjects: the engines of the host; each one is asked, whatever the others answer
+    + sudo: whether sglangctl needs it on this host
+    """
+
+    def run(link: Link, target: Host) -> None:
+        failures = []
+        for subject in subjects:
+            try:
+                conclude(target, proof(link, subject))
+            except HostFailed as failure:
+                record_unknown(target, subject, str(failure))
+                failures.append(str(failure))
+        if failures:
+            raise HostFailed("\n".join(failures))
+
+    yield over_a_link(run, subjects, sudo)
+
+
+@operation(is_idempotent=False)
+def reached(subject: Subject, settled: Callable[[], bool]) -> Commands:
+    """
+    Check from the controller that clients can reach an engine, where the inventory says how.
+
+    + subject: the engine; its `reachable_at` is asked for its models
+    + settled: whether nothing of it changes in this run
+    """
+    if subject.reachable_at is None or settled():
+        host.noop(f"{subject.name} is not asked from here")
+        return
+
+    def run(state: State, host: Host) -> None:
+        with interruptible():
+            found = reach(subject)
+        if found is None:
+            return
+        before = known(host, subject.name)
+        if before is not None:
+            record(host, replace(before, reachable=found.ok))
+        if not found.ok:
+            raise HostFailed(f"{subject.name}: {found.sentence}; the engine itself is up")
+        say(host, f"{subject.name}: {found.sentence}")
+
+    yield FunctionCommand(checked(or_interrupted(run)), (), {})
+
+
+def followed(link: Link, subject: Subject, tell: Callable[[str], None]) -> follow.Ending:
+    """The end of the engine's start, told line by line."""
+
+    def ask(start: str | None, offset: int, wait_s: float) -> list[str]:
+        where = ("--start", start) if start else ()
+        answer = link.run(
+            *subject.program,
+            *("journal", subject.name, "--unit"),
+            *("--follow-from", str(offset), "--wait", f"{wait_s:g}"),
+            *where,
+            wait_s=wait_s,
+        )
+        if not answer.ok:
+            raise HostFailed(unanswered(subject, answer.errors))
+        return answer.lines
+
+    try:
+        return follow.Follower(subject, ask, tell).run()
+    except follow.CannotFollow as error:
+        raise HostFailed(f"{subject.name}: {error}") from None
+
+
+def proof(link: Link, subject: Subject) -> Result:
+    """What `sglangctl verify` finds; its exit status is in its document."""
+    wait_s = subject.limits.generate_timeout_s + PROOF_S
+    answer = link.run(*subject.program, "verify", subject.name, "--json", wait_s=wait_s)
+    try:
+        return verdict.of_verify(subject, answer.lines)
+    except verdict.Unusable as error:
+        if answer.errors:
+            raise HostFailed(unanswered(subject, answer.errors)) from None
+        raise HostFailed(str(error)) from None
+
+
+def unanswered(subject: Subject, errors: Sequence[str]) -> str:
+    """A sentence for a sglangctl that could not do what it was asked for."""
+    said = "\n".join(errors) or "sglangctl ended without a word"
+    return f"{subject.name} could not be looked at: {said}"
+
+
+def conclude(target: Host, result: Result) -> None:
+    """Keep and print the result; HostFailed when the engine is not ready or cannot be checked."""
+    record(target, result)
+    lines = verdict.lines(result)
+    if result.exit:
+        raise HostFailed("\n".join(lines))
+    for number, line in enumerate(lines):
+        say(target, line, fg="green" if number == 0 and result.outcome == "ready" else None)
+
+
+def over_a_link(
+    run: Callable[[Link, Host], None], subjects: Sequence[Subject], sudo: bool
+) -> FunctionCommand:
+    """A command that runs over a hardened link and fails its own host."""
+    arguments: dict[str, Any] = dict(host.current_op_global_arguments or {})
+    if sudo:
+        arguments["_sudo"] = True
+
+    def linked(state: State, host: Host) -> None:
+        try:
+            run(Link(state, host, lambda line: say(host, line, fg="yellow"), arguments), host)
+        except (LinkLost, HostFailed) as failure:
+            for subject in subjects:
+                record_unknown(host, subject, str(failure))
+            raise HostFailed(str(failure)) from None
+
+    return FunctionCommand(checked(or_interrupted(linked)), (), {})
+
+
+def record_unknown(target: Host, subject: Subject, sentence: str) -> None:
+    """An engine of which nothing was found out is in the report too."""
+    if known(target, subject.name) is None:
+        record(target, Result(subject.name, None, exit=2, sentence=sentence))
+
+
+def or_interrupted(run: Callable[[State, Host], None]) -> Callable[[State, Host], None]:
+    """Ctrl-C ends the following, not the work."""
+
+    def interrupted(state: State, host: Host) -> None:
+        try:
+            with interruptible():
+                run(state, host)
+        except Interrupted:
+            raise HostFailed(
+                "interrupted: the work goes on on the host; look again with: "
+                f"pyinfra inventory.py deploys/verify.py --limit {host.name}"
+            ) from None
+
+    return interrupted

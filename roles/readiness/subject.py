@@ -1,0 +1,26 @@
+"""What the readiness role has to know of one engine."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+from roles.host import program
+from sglangctl.config import Limits
+
+
+@dataclass(frozen=True)
+class Subject:
+    """An engine to be followed and proved.
+
+    `reachable_at` is the address that clients use (`http://host:port`, None: not checked from
+    here); `api_key` is only for that request and never leaves the controller's memory.
+    """
+
+    name: str
+    unit: str
+    served_name: str
+    limits: Limits = field(default_factory=Limits)
+    reachable_at: str | None = None
+    api_key: str | None = field(default=None, repr=False)
+    program: tuple[str, ...] = (program.LINK,)
+    """How sglangctl is called on the host."""

@@ -1,0 +1,128 @@
+"""What was found out about an engine, as a Result and as lines for the operator."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from typing import Any
+
+from sglangctl.causes import CAUSES
+
+from roles.readiness.follow import Ending
+from roles.readiness.report import Result
+from roles.readiness.subject import Subject
+from sglangctl import render
+from sglangctl.terminal import harmless
+
+NUMBERS = ("tokens", "tokens_per_s", "ttft_s", "accept_length")
+READY = ("ready", "degraded")
+
+
+class Unusable(Exception):
+    """The answer of `sglangctl verify` cannot be read; the text is one sentence."""
+
+
+def of_ending(subject: Subject, ending: Ending) -> Result:
+    """The result of a start that did not come to serve."""
+    view = ending.story.view
+    outcome = view.outcome if view else None
+    evidence = list(view.evidence) if view else []
+    if ending.word == "down" and (view is None or outcome in ("pending", "serving")):
+        outcome = None
+    state = "/".join(str(ending.unit.get(key, "unknown")) for key in ("active", "sub"))
+    return Result(
+        engine=subject.name,
+        outcome=outcome,
+        exit=1,
+        cause=view.cause if view else None,
+        sentence=f"{subject.unit} is {state} (result: {ending.unit.get('result', 'unknown')})",
+        phase=view.phase if view else None,
+        served_after_s=ending.story.served_after(),
+        phases=ending.story.durations(),
+        evidence=evidence,
+        next_step=next_step(subject, view.cause if view else None),
+    )
+
+
+def next_step(subject: Subject, cause: str | None) -> str:
+    known = CAUSES.get(cause or "")
+    if known is None:
+        return f"on the host: sglangctl status {subject.name}; sglangctl logs {subject.name}"
+    return known.next_step.replace("NAME", subject.name)
+
+
+def of_verify(subject: Subject, lines: list[str]) -> Result:
+    """The result from `sglangctl verify --json`; Unusable when it is no such document."""
+    try:
+        document = json.loads("\n".join(lines))
+        found = document["verify"]
+        status = found["status"]
+        if document["v"] != 1 or status not in (0, 1, 2):
+            raise ValueError
+    except (ValueError, KeyError, TypeError):
+        raise Unusable(
+            f"sglangctl verify {subject.name} did not answer with its document: deploy first, so "
+            "that the host has this version of sglangctl"
+        ) from None
+    cause = found.get("cause")
+    return Result(
+        engine=subject.name,
+        outcome=found.get("outcome"),
+        exit=status,
+        cause=cause,
+        sentence=str(found.get("sentence") or ""),
+        generate={key: found.get(key) for key in NUMBERS},
+        checks=[check for check in found.get("checks") or [] if isinstance(check, dict)],
+        next_step=next_step(subject, cause) if status else None,
+    )
+
+
+def with_start(result: Result, ending: Ending) -> Result:
+    """Add how the start went to what the proof found."""
+    view = ending.story.view
+    return replace(
+        result,
+        phase=view.phase if view else None,
+        served_after_s=ending.story.served_after(),
+        phases=ending.story.durations(),
+    )
+
+
+def lines(result: Result) -> list[str]:
+    """For the operator: the sentence, the times, the numbers; on failure what shows it."""
+    word = result.outcome or ("not running" if result.exit == 1 else "could not be checked")
+    after = (
+        "" if result.served_after_s is None else f" after {render.duration(result.served_after_s)}"
+    )
+    if result.exit == 1 and result.outcome in READY:
+        word += " (and the inventory says: readiness.degraded is a failure)"
+    shown = [harmless(f"{result.engine}: {word}{after}")]
+    if result.phases:
+        shown.append(f"  time per phase: {render.phase_table(result.phases)}")
+    numbers = render.answer(result.generate)
+    if numbers:
+        shown.append(f"  {numbers}")
+    if result.exit == 0 and result.outcome == "ready":
+        return shown
+    if result.cause:
+        shown += [f"  {harmless(line)}" for line in render.explain(result.engine, result.cause)]
+    elif result.sentence:
+        shown.append(f"  {harmless(result.sentence)}")
+    shown += [f"  {line}" for line in failed_checks(result.checks)]
+    shown += [f"  | {line}" for line in render.evidence(result.evidence)]
+    if result.exit and not result.cause and result.next_step:
+        shown.append(f"  next step: {harmless(result.next_step)}")
+    if result.exit == 1 and result.outcome not in READY:
+        shown.append(f"  evidence for a report: sglangctl bundle {result.engine} (on the host)")
+    return shown
+
+
+def failed_checks(checks: Sequence[Mapping[str, Any]]) -> list[str]:
+    """One line for each check that is not passed."""
+    words = {False: "not ok", None: "could not be checked"}
+    return [
+        harmless(f"{check.get('name')}: {words[check.get('passed')]}: {check.get('detail')}")
+        for check in checks
+        if check.get("passed") in (False, None)
+    ]

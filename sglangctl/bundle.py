@@ -1,0 +1,106 @@
+"""One tar.gz of evidence about an engine: journals, log, unit, environment and flags, versions,
+GPUs, the kernel's log lines on GPU faults and memory, stacks. Secrets are taken out; parts that
+could not be had are named inside, in MANIFEST.json. Safe to attach to a public issue: it holds
+paths, model names, addresses that the engine listens on and what the engine itself logged.
+
+Exit status: 0 written, 1 could not be written, 2 not allowed to read what must be masked.
+"""
+
+from __future__ import annotations
+
+import argparse
+import io
+import json
+import os
+import sys
+import tarfile
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+from sglangctl.bundle_parts import Missing, Part, parts
+from sglangctl.config import ConfigError
+from sglangctl.logs import all_secrets
+from sglangctl.masking import Masker
+from sglangctl.paths import Paths, checked_name
+from sglangctl.scrub import scrub_file
+from sglangctl.terminal import harmless
+
+VERSION = 1
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("name", metavar="NAME", help="the engine")
+    parser.add_argument(
+        "-o", "--output", metavar="FILE", help="where to write it (default: here, NAME-<time>)"
+    )
+
+
+def run(args: argparse.Namespace) -> int:
+    paths = Paths()
+    now = time.strftime("%Y%m%dT%H%M%SZ", time.gmtime())
+    try:
+        name = checked_name(args.name)
+        masker = Masker(all_secrets(name, paths))
+        target = Path(args.output or f"{name}-{now}.tar.gz")
+        missing = write(target, name, now, parts(name, paths), masker)
+    except PermissionError as error:
+        return refuse(f"{error.filename} cannot be read or written by this user: use sudo", 2)
+    except (ValueError, ConfigError, OSError) as error:
+        return refuse(str(error), 1)
+    print(f"{target} ({target.stat().st_size // 1024 + 1} KiB)")
+    for part, reason in missing.items():
+        print(f"  without {part}: {harmless(reason)}")
+    return 0
+
+
+def refuse(sentence: str, status: int) -> int:
+    print(f"sglangctl bundle: {harmless(sentence)}", file=sys.stderr)
+    return status
+
+
+def write(
+    target: Path, name: str, now: str, wanted: Iterator[Part], masker: Masker
+) -> dict[str, str]:
+    """Write the archive beside `target` and move it there; returns what is missing, and why."""
+    beside = target.with_name(f".{target.name}.new")
+    folder = f"{name}-{now}"
+    held: list[str] = []
+    missing: dict[str, str] = {}
+    descriptor = os.open(beside, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o600)
+    try:
+        with open(descriptor, "wb") as file, tarfile.open(fileobj=file, mode="w:gz") as archive:
+            for part in wanted:
+                try:
+                    text = part.make()
+                except (Missing, OSError) as reason:
+                    missing[part.name] = str(reason)
+                    continue
+                except Exception as error:  # a defect of ours must not lose the other parts
+                    missing[part.name] = f"internal error: {error!r}"
+                    continue
+                held.append(part.name)
+                add(archive, f"{folder}/{part.name}", scrub_file(part.name, masker.mask(text)))
+            manifest = {
+                "v": VERSION,
+                "engine": name,
+                "time": now,
+                "parts": held,
+                "missing": missing,
+            }
+            add(archive, f"{folder}/MANIFEST.json", json.dumps(manifest, indent=2) + "\n")
+        os.replace(beside, target)
+    except BaseException:
+        beside.unlink(missing_ok=True)
+        raise
+    return missing
+
+
+def add(archive: tarfile.TarFile, name: str, text: str) -> None:
+    """A plain file, without this machine's users and with rights for everybody who unpacks it."""
+    data = text.encode("utf-8", "backslashreplace")
+    entry = tarfile.TarInfo(name)
+    entry.size = len(data)
+    entry.mode = 0o644
+    entry.mtime = int(time.time())
+    archive.addfile(entry, io.BytesIO(data))

@@ -1,0 +1,282 @@
+"""The parts of a bundle: how each is had, and what is taken out of it."""
+
+from __future__ import annotations
+
+import json
+import os
+import platform
+import re
+import shutil
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from sglangctl import cgroup, procfs, starts, systemd
+from sglangctl.config import ConfigError, load_engine
+from sglangctl.files import masked_text
+from sglangctl.paths import Paths
+from sglangctl.present import watch_unit
+
+LAST_STARTS = 3
+LOG_BYTES = 4 << 20
+JOURNAL_BYTES = 32 << 20
+"""Of each journal: a start is far shorter; of an engine that served for weeks the end is kept."""
+SLOW_S = 60.0
+STACK_S = 20.0
+KERNEL = re.compile(r"NVRM|Xid|nvidia|oom|Out of memory|Killed process|memory cgroup", re.I)
+
+
+class Missing(Exception):
+    """A part that cannot be had here; the text says why."""
+
+
+@dataclass(frozen=True)
+class Part:
+    """A file of the bundle. `make` returns its text; Missing or OSError when it cannot be had."""
+
+    name: str
+    make: Callable[[], str]
+
+
+def parts(name: str, paths: Paths) -> Iterator[Part]:
+    """All parts, the most telling first."""
+    engine = paths.engine_state(name)
+    for start in reversed(starts.names(paths.starts(name))[-LAST_STARTS:]):
+        yield Part(f"journal/{start}.jsonl", _bind(journal_text, paths.starts(name) / start))
+    if not starts.names(paths.starts(name)):
+        yield Part("journal", _bind(absent, f"{name} was never started under its watch"))
+    yield Part("engine.log", _bind(log_text, paths.engine_log(name)))
+    yield Part("status.json", _bind(status_text, name, paths))
+    for file in (paths.engine_json(name), paths.host_json, paths.state_json(name)):
+        yield Part(f"config/{file.name}", _bind(our_text, file))
+    for label in ("manifest.json", "sglang.service", "nccl.env", "engine.env", "engine.yaml"):
+        yield Part(f"release/{label}", _bind(our_text, engine / "current" / label))
+    units = (f"sglang-{name}.service", watch_unit(name), "sglangctl-switch.service")
+    yield Part("units.txt", _bind(units_text, units))
+    yield Part("systemd.log", _bind(system_log, units))
+    yield Part("versions.json", _bind(versions_text, engine / "current" / "manifest.json"))
+    yield Part("host.txt", host_text)
+    yield Part("nvidia-smi-q.txt", _bind(command_text, ["nvidia-smi", "-q"]))
+    yield Part("nvidia-smi-topo.txt", _bind(command_text, ["nvidia-smi", "topo", "-m"]))
+    yield Part("kernel.log", kernel_text)
+    yield Part("processes.txt", _bind(processes_text, units[0]))
+    yield Part("stacks.txt", _bind(stacks_text, units[0], engine / "current" / "manifest.json"))
+    yield Part("holders.json", _bind(own_text, "holders", "--json"))
+
+
+def _bind(make: Callable[..., str], *arguments: object) -> Callable[[], str]:
+    return lambda: make(*arguments)
+
+
+def absent(reason: str) -> str:
+    raise Missing(reason)
+
+
+def end_of(file: Path, limit: int) -> str:
+    """The last `limit` bytes of a file, from the beginning of a line on."""
+    with open(file, "rb") as source:
+        size = source.seek(0, os.SEEK_END)
+        source.seek(max(0, size - limit))
+        data = source.read(limit)
+    if size > limit:
+        data = data[data.find(b"\n") + 1 :]
+    return data.decode("utf-8", "backslashreplace")
+
+
+def journal_text(start: Path) -> str:
+    return end_of(start / starts.JOURNAL, JOURNAL_BYTES)
+
+
+def log_text(file: Path) -> str:
+    text = end_of(file, LOG_BYTES)
+    before = file.with_name(file.name + ".1")
+    room = LOG_BYTES - len(text)
+    return (end_of(before, room) if room > 0 and before.exists() else "") + text
+
+
+def status_text(name: str, paths: Paths) -> str:
+    from dataclasses import asdict
+
+    from sglangctl.status import VERSION, look
+
+    try:
+        found = look(load_engine(name, paths), paths)
+    except ConfigError as error:
+        raise Missing(str(error)) from None
+    return json.dumps({"v": VERSION, "status": [asdict(found)]}, indent=2) + "\n"
+
+
+def our_text(file: Path) -> str:
+    """One of our own files, the values of secret names taken out."""
+    text = masked_text(file.read_bytes())
+    if text is None:
+        raise Missing(f"{file} is not text")
+    return text
+
+
+def units_text(units: Sequence[str]) -> str:
+    properties = (
+        "Id,LoadState,ActiveState,SubState,Result,InvocationID,MainPID,NRestarts,ExecMainStatus,"
+        "ExecMainCode,ExecMainStartTimestamp,ExecMainExitTimestamp,ActiveEnterTimestamp,MemoryMax,"
+        "MemoryCurrent,TasksCurrent,NeedDaemonReload,UnitFileState,Job,StatusText"
+    )
+    shown = said(["systemctl", "show", f"--property={properties}", "--", *units])
+    unit_files = systemd.run(["systemctl", "cat", "--", *units]).stdout
+    return f"{shown}\n{unit_files}"
+
+
+def system_log(units: Sequence[str]) -> str:
+    names = [word for unit in units for word in ("--unit", unit)]
+    how = ("--no-pager", "--no-hostname", "--output=short-iso-precise", "--lines=1000")
+    return said(["journalctl", *how, *names])
+
+
+def said(argv: Sequence[str], slow_s: float = SLOW_S) -> str:
+    """What a command prints; Missing when it is not there, fails or says nothing."""
+    result = systemd.run(argv, timeout_s=slow_s)
+    if not result.ok:
+        first = (result.stderr.strip() or result.stdout.strip() or "it failed").splitlines()[0]
+        raise Missing(f"{argv[0]}: {first}")
+    if not result.stdout.strip():
+        raise Missing(f"{argv[0]} says nothing")
+    return result.stdout
+
+
+def command_text(argv: Sequence[str]) -> str:
+    if shutil.which(argv[0]) is None:
+        raise Missing(f"{argv[0]} is not installed")
+    return said(argv)
+
+
+def own_text(*arguments: str) -> str:
+    """What another command of this program prints; a failure of it is a missing part."""
+    import contextlib
+    import io
+
+    from sglangctl.cli import main
+
+    out, errors = io.StringIO(), io.StringIO()
+    with contextlib.redirect_stdout(out), contextlib.redirect_stderr(errors):
+        try:
+            status = main(arguments)
+        except (ImportError, SystemExit) as error:
+            raise Missing(f"sglangctl {' '.join(arguments)}: {error}") from None
+    if not out.getvalue():
+        raise Missing(f"exit status {status}: {errors.getvalue().strip() or 'no output'}")
+    return out.getvalue()
+
+
+def versions_text(manifest: Path) -> str:
+    """Python distributions of the engine's venv by their metadata folders: nothing is run."""
+    from sglangctl import __version__
+
+    document: dict[str, object] = {
+        "sglangctl": __version__,
+        "python": platform.python_version(),
+        "kernel": platform.release(),
+        "machine": platform.machine(),
+        "driver": _first_line("/proc/driver/nvidia/version"),
+        "os": _os_release(),
+    }
+    venv = venv_of(manifest)
+    document["venv"] = str(venv) if venv else None
+    document["distributions"] = (
+        sorted(
+            "==".join(entry.name[: -len(".dist-info")].split("-", 1))
+            for entry in venv.glob("lib*/python3*/site-packages/*.dist-info")
+        )
+        if venv
+        else None
+    )
+    return json.dumps(document, indent=2) + "\n"
+
+
+def venv_of(manifest: Path) -> Path | None:
+    """The venv that a release's manifest names; None without one."""
+    try:
+        venv = json.loads(manifest.read_text(encoding="utf-8")).get("venv")
+    except (OSError, ValueError, AttributeError):
+        return None
+    return Path(venv) if isinstance(venv, str) else None
+
+
+def _first_line(file: str) -> str | None:
+    try:
+        with open(file, encoding="utf-8", errors="backslashreplace") as source:
+            return source.readline().strip()
+    except OSError:
+        return None
+
+
+def _os_release() -> str | None:
+    try:
+        with open("/etc/os-release", encoding="utf-8") as source:
+            names = dict(line.rstrip().split("=", 1) for line in source if "=" in line)
+    except OSError:
+        return None
+    return names.get("PRETTY_NAME", "").strip('"') or None
+
+
+def host_text() -> str:
+    """Memory, load, mounts with their room, shared memory."""
+    blocks = []
+    for file in ("/proc/meminfo", "/proc/loadavg", "/proc/pressure/memory", "/proc/uptime"):
+        try:
+            blocks.append(f"== {file}\n{Path(file).read_text(encoding='utf-8')}")
+        except OSError as error:
+            blocks.append(f"== {file}\n{error}\n")
+    disks = systemd.run(["df", "--human-readable", "--print-type"])
+    blocks.append(f"== df\n{disks.stdout or disks.stderr}")
+    return "\n".join(blocks)
+
+
+def kernel_text() -> str:
+    """Lines of the kernel's log on GPUs and on memory."""
+    how = ("--no-pager", "--no-hostname", "--output=short-monotonic", "--lines=50000")
+    reasons = []
+    for argv in (["journalctl", "--dmesg", *how], ["dmesg"]):
+        try:
+            text = said(argv)
+        except Missing as reason:
+            reasons.append(str(reason))
+            continue
+        lines = [line for line in text.splitlines() if KERNEL.search(line)]
+        return "\n".join(lines[-1000:] or ["(no line on Xid, NVRM or memory)"]) + "\n"
+    raise Missing("; ".join(reasons))
+
+
+def processes_of(unit: str) -> list[int]:
+    values = systemd.show(unit, "ControlGroup") or {}
+    folder = cgroup.folder_of_unit(values.get("ControlGroup", ""))
+    found = cgroup.pids_in(folder) if folder else []
+    if not found:
+        raise Missing(f"{unit} has no process")
+    return found
+
+
+def processes_text(unit: str) -> str:
+    lines = []
+    for pid in processes_of(unit):
+        stat = procfs.stat(pid)
+        if stat is None:
+            continue
+        title = " ".join(procfs.cmdline(pid)) or stat.comm
+        where = (procfs.read_text(pid, "wchan") or "").strip()
+        lines.append(
+            f"{pid} (parent {stat.ppid}) {stat.state} cpu {stat.cpu_s:.1f} s "
+            f"rss {stat.rss_mib:.0f} MiB in {where or '?'}: {title[:2000]}"
+        )
+    return "\n".join(lines) + "\n"
+
+
+def stacks_text(unit: str, manifest: Path) -> str:
+    """Python stacks by py-spy, without values of variables; the processes are not paused."""
+    venv = venv_of(manifest)
+    program = shutil.which("py-spy") or (str(venv / "bin/py-spy") if venv else "")
+    if not os.access(program, os.X_OK):
+        raise Missing("py-spy is not installed (pip install py-spy, on the PATH of root)")
+    blocks = []
+    for pid in processes_of(unit):
+        result = systemd.run([program, "dump", "--nonblocking", "--pid", str(pid)], STACK_S)
+        blocks.append(f"== {pid}\n{result.stdout or result.stderr}")
+    return "\n".join(blocks)

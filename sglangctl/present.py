@@ -1,0 +1,72 @@
+"""An engine's unit and its watch in systemd, and which start's journal is the unit's present one."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from sglangctl import starts, systemd
+from sglangctl.paths import Paths
+
+PROPERTIES = "ActiveState,SubState,Result,InvocationID,NRestarts,Job"
+
+
+@dataclass(frozen=True)
+class Present:
+    """What systemd says of the engine's unit and of its watch, at one time."""
+
+    active: str
+    sub: str
+    result: str
+    invocation_id: str
+    restarts: int
+    job: bool
+    """A start, stop or restart is queued or at work."""
+    watch: str
+    """ActiveState of the watch."""
+
+    @property
+    def settled(self) -> bool:
+        """Whether `invocation_id` is the start to look at: a queued job has not changed it yet,
+        while a start job that is at work (activating) has."""
+        return not self.job or self.active == "activating"
+
+    @property
+    def down(self) -> bool:
+        """Neither running nor about to."""
+        return self.active in ("inactive", "failed") and not self.job
+
+
+def watch_unit(name: str) -> str:
+    return f"sglang-watch@{name}.service"
+
+
+def present(name: str, unit: str) -> Present | None:
+    """None without systemd, where an engine has no unit."""
+    result = systemd.systemctl("show", f"--property={PROPERTIES}", "--", unit, watch_unit(name))
+    blocks = [
+        dict(line.split("=", 1) for line in block.splitlines() if "=" in line)
+        for block in result.stdout.split("\n\n")
+    ]
+    if not result.ok or len(blocks) != 2:
+        return None
+    values, watch = blocks
+    restarts = values.get("NRestarts", "")
+    return Present(
+        active=values.get("ActiveState", ""),
+        sub=values.get("SubState", ""),
+        result=values.get("Result", ""),
+        invocation_id=values.get("InvocationID", ""),
+        restarts=int(restarts) if restarts.isdigit() else 0,
+        job=values.get("Job", "") not in ("", "0"),
+        watch=watch.get("ActiveState", ""),
+    )
+
+
+def start_of(name: str, unit: Present | None, paths: Paths) -> str | None:
+    """The start that the unit is in, None while there is none; without systemd, or of a unit that
+    systemd has forgotten, the latest."""
+    if unit is None or (not unit.invocation_id and unit.settled):
+        return starts.latest(name, paths)
+    if not unit.settled:
+        return None
+    return starts.of_invocation(name, unit.invocation_id, paths)

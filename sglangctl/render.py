@@ -1,0 +1,108 @@
+"""Lines for people: the same on the host (`status`) and on the controller (the readiness role).
+
+Everything that comes from the engine or from a journal passes through `harmless`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from sglangctl.story import View
+from sglangctl.terminal import cut, harmless
+
+WIDTH = 200
+"""Of an evidence line: log lines can have kilobytes."""
+
+
+def duration(seconds: float) -> str:
+    """`0.4 s`, `42 s`, `3 min 12 s`, `1 h 05 min`."""
+    if seconds < 9.95:
+        return f"{max(0.0, seconds):.1f} s"
+    whole = round(seconds)
+    if whole < 60:
+        return f"{whole} s"
+    if whole < 3600:
+        return f"{whole // 60} min {whole % 60:02d} s"
+    return f"{whole // 3600} h {whole % 3600 // 60:02d} min"
+
+
+def gpu_memory(gpus: Sequence[Mapping[str, Any]]) -> str:
+    """`8 GPUs 75.9-76.1 of 95.6 GiB`, from a gpu event's list; empty when there is nothing."""
+    known = [
+        (gpu["memory_used_mib"], gpu["memory_total_mib"])
+        for gpu in gpus
+        if _number(gpu.get("memory_used_mib")) and _number(gpu.get("memory_total_mib"))
+    ]
+    if not known:
+        return ""
+    used = [one for one, _ in known]
+    count = "GPU" if len(known) == 1 else f"{len(known)} GPUs"
+    return f"{count} {_range(used)} of {_range([total for _, total in known])} GiB"
+
+
+def eta(view: View) -> str:
+    """`ETA 55 s (+- 20 s)`; empty when the fold has none."""
+    if view.eta_s is None:
+        return ""
+    about = "" if view.eta_error_s is None else f" (+- {duration(view.eta_error_s)})"
+    until = getattr(view, "eta_until", None)
+    to = f" to the end of {until}" if until not in (None, "serving") else ""
+    return f"ETA {duration(view.eta_s)}{about}{harmless(to)}"
+
+
+def progress_line(view: View, elapsed_s: float, gpus: Sequence[Mapping[str, Any]]) -> str:
+    """One line of a start that goes on: elapsed, phase, progress, ETA, GPU memory."""
+    word = view.phase
+    if view.outcome not in ("pending", "serving"):
+        word = f"{view.phase}, {view.outcome}" + (f" ({view.cause})" if view.cause else "")
+    parts = [harmless(view.progress or ""), eta(view), gpu_memory(gpus)]
+    return "  ".join([f"{duration(elapsed_s):>11}", f"{harmless(word):<10}", *filter(None, parts)])
+
+
+def evidence(lines: Sequence[str], width: int = WIDTH) -> list[str]:
+    """Log lines and readings that an outcome rests on, fit for a terminal."""
+    shown = [part for line in lines for part in str(line).splitlines() if part.strip()]
+    return [cut(harmless(line.rstrip()), width) for line in shown]
+
+
+def explain(name: str, cause: str) -> list[str]:
+    """What a cause means and what to do, for the engine `name`; one line each."""
+    from sglangctl.causes import CAUSES  # lazy: `status` of a healthy host needs no table
+
+    known = CAUSES.get(cause)
+    if known is None:
+        return [f"{harmless(cause)}"]
+    return [
+        f"{known.name}: {known.sentence}",
+        f"next step: {known.next_step.replace('NAME', name)}",
+    ]
+
+
+def phase_table(durations: Mapping[str, float]) -> str:
+    """`importing 11 s, loading 42 s, ...`."""
+    return ", ".join(f"{harmless(name)} {duration(taken)}" for name, taken in durations.items())
+
+
+def answer(generate: Mapping[str, Any] | None) -> str:
+    """`41.2 tokens/s, first token after 0.21 s, accept length 2.10` of a generation."""
+    if not generate:
+        return ""
+    parts = []
+    for key, text in (
+        ("tokens_per_s", "{:.1f} tokens/s"),
+        ("ttft_s", "first token after {:.2f} s"),
+        ("accept_length", "accept length {:.2f}"),
+    ):
+        if _number(generate.get(key)):
+            parts.append(text.format(generate[key]))
+    return ", ".join(parts)
+
+
+def _range(values: Sequence[float]) -> str:
+    low, high = f"{min(values) / 1024:.1f}", f"{max(values) / 1024:.1f}"
+    return low if low == high else f"{low}-{high}"
+
+
+def _number(value: Any) -> bool:
+    return isinstance(value, (int, float)) and not isinstance(value, bool)

@@ -1,0 +1,224 @@
+"""What each engine is doing: phase, progress, outcome, and the cause with its log lines.
+
+Exit status: 0 every engine asked for serves (serving, ready, degraded); 1 one does not; 2 it
+could not be told (no such engine, not readable, or its watch is not running).
+--json: {"v": 1, "status": [{name, unit, active, ...}]}, times in seconds, memory in MiB.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import sys
+import time
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+from typing import Any
+
+from sglangctl import journal, render, starts
+from sglangctl.config import ConfigError, EngineConfig, load_engine, load_engines
+from sglangctl.paths import Paths
+from sglangctl.present import Present, present, start_of, watch_unit
+from sglangctl.story import SERVED, Story
+from sglangctl.terminal import harmless
+
+VERSION = 1
+FOLDED_BYTES = 8 << 20
+"""A longer journal (of an engine that served for weeks) is not folded again: its last verdict
+is read from its end. A start's own journal is far below."""
+SILENT_S = 150.0
+"""While serving the watch writes once a minute; longer silence means that it no longer looks."""
+
+
+@dataclass(frozen=True)
+class EngineStatus:
+    """One engine; None is unknown."""
+
+    name: str
+    unit: str
+    active: str | None
+    """systemd's ActiveState; None without systemd."""
+    sub: str | None
+    restarts: int | None
+    watch: str | None
+    """ActiveState of the watch's unit."""
+    start: str | None
+    """The start's folder below starts/."""
+    outcome: str | None
+    phase: str | None = None
+    cause: str | None = None
+    progress: str | None = None
+    eta_s: float | None = None
+    eta_error_s: float | None = None
+    elapsed_s: float | None = None
+    """Since launch."""
+    seen_s: float | None = None
+    """Since the watch's last word."""
+    served_after_s: float | None = None
+    phases: dict[str, float] = field(default_factory=dict)
+    gpus: list[dict[str, Any]] = field(default_factory=list)
+    generate: dict[str, Any] | None = None
+    evidence: list[str] = field(default_factory=list)
+    notes: list[str] = field(default_factory=list)
+    """What the reader must know to trust the rest."""
+    exit: int = 2
+    """This engine's share of the exit status."""
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("name", metavar="NAME", nargs="?", help="one engine (default: all)")
+    parser.add_argument("--json", action="store_true", help="a document for programs")
+
+
+def run(args: argparse.Namespace) -> int:
+    paths = Paths()
+    try:
+        engines = [load_engine(args.name, paths)] if args.name else load_engines(paths)
+        found = [look(engine, paths) for engine in engines]
+    except ConfigError as error:
+        return refuse(str(error))
+    except PermissionError as error:
+        return refuse(f"{error.filename} cannot be read by this user: run it with sudo")
+    if args.json:
+        documents = [asdict(one) for one in found]
+        print(json.dumps({"v": VERSION, "status": documents}))
+    elif not found:
+        print(f"no engine is configured in {paths.engines}: deploy first")
+    else:
+        print("\n".join(line for one in found for line in lines(one)))
+    return max((one.exit for one in found), default=2)
+
+
+def refuse(sentence: str) -> int:
+    print(f"sglangctl status: {harmless(sentence)}", file=sys.stderr)
+    return 2
+
+
+def look(engine: EngineConfig, paths: Paths, now: float | None = None) -> EngineStatus:
+    """What can be known of one engine, from systemd and its last start's journal."""
+    unit = present(engine.name, engine.unit)
+    basis: dict[str, Any] = {
+        "name": engine.name,
+        "unit": engine.unit,
+        "active": unit.active if unit else None,
+        "sub": unit.sub if unit else None,
+        "restarts": unit.restarts if unit else None,
+        "watch": unit.watch if unit else None,
+    }
+    start = start_of(engine.name, unit, paths)
+    if start is None:
+        return EngineStatus(
+            **basis, start=None, outcome=None, **without_journal(engine, unit, paths)
+        )
+    file = paths.starts(engine.name) / start / starts.JOURNAL
+    seen_s = max(0.0, (time.time() if now is None else now) - file.stat().st_mtime)
+    told = tell(engine, file, seen_s)
+    notes = []
+    if unit and unit.active in ("inactive", "failed") and told["outcome"] in (*SERVED, "pending"):
+        notes.append(f"the unit is {unit.active}: this is how it was before it was stopped")
+    elif unit and unit.watch != "active":
+        notes.append(
+            f"the watch is not running (its last word is {render.duration(seen_s)} old): "
+            f"systemctl start {watch_unit(engine.name)}"
+        )
+    elif seen_s > SILENT_S and told["outcome"] not in (None, "failed"):
+        notes.append(
+            f"the watch has been silent for {render.duration(seen_s)}: "
+            f"systemctl status {watch_unit(engine.name)}"
+        )
+    blind = bool(notes) and not (unit and unit.active in ("inactive", "failed"))
+    served = told["outcome"] in SERVED and not notes
+    status = 2 if blind and told["outcome"] != "failed" else 0 if served else 1
+    return EngineStatus(**basis, start=start, seen_s=seen_s, notes=notes, exit=status, **told)
+
+
+def without_journal(engine: EngineConfig, unit: Present | None, paths: Paths) -> dict[str, Any]:
+    """Notes and exit status of an engine of whose start there is no journal."""
+    if unit is None:
+        return {"notes": ["there is no systemd here and no journal"], "exit": 2}
+    if unit.active in ("inactive", "failed"):
+        return {"notes": [f"not running: systemctl start {engine.unit}"], "exit": 1}
+    return {
+        "notes": [
+            f"there is no journal of this start (the watch is {unit.watch or 'unknown'}); "
+            f"ask the engine itself: sglangctl verify {engine.name}"
+        ],
+        "exit": 2,
+    }
+
+
+def tell(engine: EngineConfig, file: Path, seen_s: float) -> dict[str, Any]:
+    """The fields of EngineStatus that a journal gives."""
+    from sglangctl.startup import Startup  # the fold is not needed where there is no journal
+
+    last = starts.last_verdict(file)
+    story = Story(Startup(engine.limits))
+    if os.path.getsize(file) <= FOLDED_BYTES:
+        for event in journal.read(file):
+            story.feed(event)
+        if starts.outcome_of(last) in ("-", "pending", "stalled"):
+            story.tick(story.t + seen_s)
+    elif last is not None:
+        return from_verdict(last, file, seen_s)
+    view = story.view
+    if view is None:
+        return {"outcome": None}
+    return {
+        "outcome": view.outcome,
+        "phase": view.phase,
+        "cause": view.cause,
+        "progress": view.progress,
+        "eta_s": view.eta_s,
+        "eta_error_s": view.eta_error_s,
+        "elapsed_s": round(story.t, 3),
+        "served_after_s": story.served_after(),
+        "phases": story.durations(),
+        "gpus": story.gpus,
+        "generate": of_answer(story.generate),
+        "evidence": list(view.evidence),
+    }
+
+
+def from_verdict(verdict: journal.Event, file: Path, seen_s: float) -> dict[str, Any]:
+    """The same from the end of a long journal."""
+    gpu = starts.last_event(file, "gpu") or {}
+    last = starts.last_event(file) or verdict
+    return {
+        **{key: verdict.get(key) for key in ("outcome", "phase", "cause", "progress")},
+        "elapsed_s": round(float(last["t"]) + seen_s, 3),
+        "gpus": gpu.get("gpus") or [],
+        "generate": of_answer(starts.last_event(file, "generate")),
+        "evidence": [str(line) for line in verdict.get("evidence") or ()],
+    }
+
+
+def of_answer(event: journal.Event | None) -> dict[str, Any] | None:
+    """The numbers of the last generation, without its text."""
+    if event is None:
+        return None
+    keys = ("t", "status", "text_ok", "fault", "tokens", "tokens_per_s", "ttft_s", "accept_length")
+    return {key: event.get(key) for key in keys}
+
+
+def lines(one: EngineStatus) -> list[str]:
+    """For people: one line an engine, more below it where something is to be said."""
+    head = [one.name, one.outcome or "unknown"]
+    if one.outcome != one.phase and one.phase:
+        head.append(one.phase)
+    head += [harmless(one.progress)] if one.progress else []
+    if one.eta_s is not None and one.outcome == "pending":
+        error = "" if one.eta_error_s is None else f" (+- {render.duration(one.eta_error_s)})"
+        head.append(f"ETA {render.duration(one.eta_s)}{error}")
+    if one.elapsed_s is not None:
+        head.append(f"{render.duration(one.elapsed_s)} since launch")
+    head += [text for text in (render.gpu_memory(one.gpus), render.answer(one.generate)) if text]
+    shown = ["  ".join(head)]
+    unit = f"{one.unit} {one.active}/{one.sub}" if one.active else f"{one.unit} (no systemd)"
+    shown.append(f"  {unit}" + (f", restarted {one.restarts} times" if one.restarts else ""))
+    shown += [f"  note: {harmless(note)}" for note in one.notes]
+    if one.cause:
+        shown += [f"  {line}" for line in render.explain(one.name, one.cause)]
+    if one.outcome not in ("pending", "ready", "serving", None):
+        shown += [f"  | {line}" for line in render.evidence(one.evidence)]
+    return shown

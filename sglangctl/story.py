@@ -1,0 +1,90 @@
+"""A start as it is told: the fold's assessment, when each phase began, and the last numbers.
+
+Pure. `status` on the host and the readiness role on the controller feed the same journal to it.
+"""
+
+from __future__ import annotations
+
+from typing import Any, Protocol
+
+from sglangctl.journal import Event
+
+SERVED = frozenset(["serving", "ready", "degraded"])
+"""Outcomes with which the engine answers."""
+
+
+class View(Protocol):
+    """What is read of startup.Assessment."""
+
+    @property
+    def t(self) -> float: ...
+    @property
+    def phase(self) -> str: ...
+    @property
+    def outcome(self) -> str: ...
+    @property
+    def cause(self) -> str | None: ...
+    @property
+    def progress(self) -> str | None: ...
+    @property
+    def eta_s(self) -> float | None: ...
+    @property
+    def eta_error_s(self) -> float | None: ...
+    @property
+    def evidence(self) -> tuple[str, ...]: ...
+
+
+class Fold(Protocol):
+    """What is used of startup.Startup."""
+
+    def feed(self, event: Event) -> View: ...
+    def tick(self, t: float) -> View: ...
+
+
+class Story:
+    """Feed it a journal's events in their order; times are the journal's, seconds since launch."""
+
+    def __init__(self, fold: Fold) -> None:
+        self.fold = fold
+        self.view: View | None = None
+        self.t = 0.0
+        self.gpus: list[dict[str, Any]] = []
+        self.generate: Event | None = None
+        self._began: list[tuple[str, float]] = []
+
+    def feed(self, event: Event) -> bool:
+        """Take one event in; whether phase, outcome or cause changed."""
+        if event["kind"] == "gpu" and isinstance(event.get("gpus"), list):
+            self.gpus = [gpu for gpu in event["gpus"] if isinstance(gpu, dict)]
+        elif event["kind"] == "generate":
+            self.generate = event
+        self.t = max(self.t, float(event["t"]))
+        return self._take(self.fold.feed(event))
+
+    def tick(self, t: float) -> bool:
+        """Let time pass without an event; whether phase, outcome or cause changed."""
+        self.t = max(self.t, t)
+        return self._take(self.fold.tick(self.t))
+
+    def _take(self, view: View) -> bool:
+        old, self.view = self.view, view
+        if not self._began or self._began[-1][0] != view.phase:
+            self._began.append((view.phase, view.t))
+        return old is None or (old.phase, old.outcome, old.cause) != (
+            view.phase,
+            view.outcome,
+            view.cause,
+        )
+
+    def durations(self) -> dict[str, float]:
+        """Seconds in each phase up to now, in order of first appearance; `serving` is no wait."""
+        ends = [began for _, began in self._began[1:]] + [self.t]
+        total: dict[str, float] = {}
+        for (phase, began), end in zip(self._began, ends):
+            if phase != "serving":
+                total[phase] = total.get(phase, 0.0) + max(0.0, end - began)
+        return {phase: round(seconds, 3) for phase, seconds in total.items()}
+
+    def served_after(self) -> float | None:
+        """Seconds from launch until it served first."""
+        return next((began for phase, began in self._began if phase == "serving"), None)

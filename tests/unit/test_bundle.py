@@ -1,0 +1,189 @@
+"""`sglangctl bundle`: complete where it can be, honest where it cannot, and without secrets."""
+
+from __future__ import annotations
+
+import json
+import os
+import stat
+import tarfile
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from sglangctl import bundle_parts, cli
+from sglangctl.journal import Writer
+from sglangctl.paths import Paths
+from sglangctl.scrub import scrub, scrub_event, scrub_file
+
+PLANTED = "planted-api-key-4711"
+STRAY = "hf_abcdefghijklmnopqrstuvwxyz"
+FOREIGN = "someone-elses-key"
+
+
+@pytest.fixture
+def root(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    root = tmp_path / "host"
+    monkeypatch.setenv("SGLANGCTL_ROOT", str(root))
+    monkeypatch.chdir(tmp_path)
+    return root
+
+
+def deployed(root: Path) -> None:
+    """A host with an engine, its key wherever one can turn up."""
+    paths = Paths(root)
+    release = paths.releases("kimi") / "abc"
+    release.mkdir(parents=True)
+    paths.current("kimi").symlink_to("releases/abc")
+    (release / "engine.yaml").write_text(f'port: 30000\napi-key: "{PLANTED}"\n')
+    (release / "engine.env").write_text(f'HF_TOKEN="{STRAY}"\nOMP_NUM_THREADS="8"\n')
+    (release / "nccl.env").write_text('NCCL_PROTO="LL"\n')
+    (release / "manifest.json").write_text(json.dumps({"v": 1, "venv": str(root / "venv")}))
+    (root / "venv/lib/python3.11/site-packages/sglang-0.5.23.dist-info").mkdir(parents=True)
+    for start in ("1-a", "2-b", "3-c", "4-d"):
+        folder = paths.starts("kimi") / start
+        folder.mkdir(parents=True)
+        journal = Writer(folder / "journal.jsonl")
+        journal.write(0, "launch", argv=["vllm", "--api-key", FOREIGN])
+        journal.write(1, "log", data=f'api_key="{PLANTED}" and {{"token": "{FOREIGN}"}}\n')
+    log = paths.engine_log("kimi")
+    log.parent.mkdir(parents=True)
+    log.write_text(f"server_args=ServerArgs(api_key='{PLANTED}')\nBearer {FOREIGN}\n")
+    paths.engines.mkdir(parents=True)
+    paths.engine_json("kimi").write_text('{"v": 1, "name": "kimi"}')
+
+
+def unpacked(file: Path) -> dict[str, str]:
+    with tarfile.open(file) as archive:
+        found = {}
+        for member in archive.getmembers():
+            assert member.isfile() and not member.name.startswith(("/", ".."))
+            source = archive.extractfile(member)
+            assert source is not None
+            found[member.name.partition("/")[2]] = source.read().decode()
+    return found
+
+
+def test_no_secret_gets_out_and_the_rest_does(
+    root: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    deployed(root)
+    assert cli.main(["bundle", "kimi", "-o", "evidence.tar.gz"]) == 0
+    files = unpacked(Path("evidence.tar.gz"))
+    for name, text in files.items():
+        for secret in (PLANTED, STRAY, FOREIGN):
+            assert secret not in text, name
+    assert stat.S_IMODE(os.stat("evidence.tar.gz").st_mode) == 0o600
+    assert "port: 30000" in files["release/engine.yaml"] and "***" in files["release/engine.yaml"]
+    assert 'OMP_NUM_THREADS="8"' in files["release/engine.env"]
+    assert files["release/nccl.env"] == 'NCCL_PROTO="LL"\n'
+    assert "sglang==0.5.23" in json.loads(files["versions.json"])["distributions"]
+    assert {name for name in files if name.startswith("journal/")} == {
+        f"journal/{start}.jsonl" for start in ("2-b", "3-c", "4-d")
+    }
+    events = [json.loads(line) for line in files["journal/4-d.jsonl"].splitlines()]
+    assert events[0]["argv"] == ["vllm", "--api-key", "***"]
+    assert "server_args=ServerArgs" in files["engine.log"]
+
+
+def test_what_is_missing_is_said_inside_and_outside(
+    root: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("PATH", str(root / "nothing-here"))
+    assert cli.main(["bundle", "kimi", "-o", "b.tar.gz"]) == 0
+    files = unpacked(Path("b.tar.gz"))
+    manifest = json.loads(files["MANIFEST.json"])
+    assert manifest["v"] == 1 and manifest["engine"] == "kimi"
+    assert set(manifest["parts"]) == set(files) - {"MANIFEST.json"}
+    printed = capsys.readouterr().out
+    for part in ("journal", "engine.log", "release/engine.yaml", "nvidia-smi-q.txt", "stacks.txt"):
+        assert manifest["missing"][part]
+        assert f"without {part}: " in printed
+    assert "nvidia-smi is not installed" in manifest["missing"]["nvidia-smi-q.txt"]
+    assert "py-spy" in manifest["missing"]["stacks.txt"]
+
+
+def test_stacks_by_py_spy(
+    root: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    deployed(root)
+    program = root / "venv/bin/py-spy"
+    program.parent.mkdir()
+    program.write_text(f'#!/bin/sh\necho "$@"; echo "frame in {PLANTED}"\n')
+    program.chmod(0o755)
+    monkeypatch.setattr(bundle_parts, "processes_of", lambda unit: [11, 12])
+    assert cli.main(["bundle", "kimi", "-o", "b.tar.gz"]) == 0
+    stacks = unpacked(Path("b.tar.gz"))["stacks.txt"]
+    assert "== 11\ndump --nonblocking --pid 11\nframe in ***" in stacks and "== 12" in stacks
+
+
+def test_a_defect_in_one_part_does_not_lose_the_others(
+    root: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    deployed(root)
+    monkeypatch.setattr(bundle_parts, "log_text", lambda file: str(1 // 0))
+    assert cli.main(["bundle", "kimi", "-o", "b.tar.gz"]) == 0
+    files = unpacked(Path("b.tar.gz"))
+    assert "release/engine.yaml" in files and "engine.log" not in files
+    assert "ZeroDivisionError" in json.loads(files["MANIFEST.json"])["missing"]["engine.log"]
+
+
+def test_an_interrupted_bundle_leaves_nothing(root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def interrupted() -> str:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(bundle_parts, "host_text", interrupted)
+    Path("out").mkdir()
+    assert cli.main(["bundle", "kimi", "-o", "out/b.tar.gz"]) == 130
+    assert list(Path("out").iterdir()) == []
+
+
+def test_large_logs_are_cut_at_a_line(tmp_path: Path) -> None:
+    file = tmp_path / "log"
+    file.write_text("".join(f"line {number}\n" for number in range(1000)))
+    assert bundle_parts.end_of(file, 25) == "line 998\nline 999\n"
+    assert bundle_parts.end_of(file, 1 << 20).startswith("line 0\n")
+
+
+def test_bad_names(root: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert cli.main(["bundle", "../../etc"]) == 1
+    assert cli.main(["bundle", "kimi", "-o", "no/such/folder/b.tar.gz"]) == 1
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        ("serve --api-key abc123 --port 1", "serve --api-key *** --port 1"),
+        ("--hf-token=abc123", "--hf-token=***"),
+        ("OPENAI_API_KEY=abcd1234 HOME=/root", "OPENAI_API_KEY=*** HOME=/root"),
+        ("password: hunter22", "password: ***"),
+        ("https://user:pa55@mirror.example/simple", "https://***@mirror.example/simple"),
+        ("Authorization: Bearer abc.def-ghi", "Authorization: Bearer ***"),
+        ("    Serial Number                 : 1320123456789", None),
+        ("max_total_num_tokens=2031616, token usage: 0.01", "max_total_num_tokens=2031616, token"),
+        ("tokenizer_path='/models/kimi'", "tokenizer_path='/models/kimi'"),
+        ("bos_token_id=1 pad_token=None", "bos_token_id=1 pad_token=None"),
+    ],
+)
+def test_scrub(text: str, expected: str | None) -> None:
+    if expected is None:
+        assert "1320123456789" not in scrub(text)
+    else:
+        assert scrub(text).startswith(expected)
+
+
+@given(
+    st.recursive(
+        st.none() | st.booleans() | st.integers() | st.text(),
+        lambda inner: st.lists(inner) | st.dictionaries(st.text(), inner),
+    )
+)
+def test_scrubbed_json_stays_json(value: object) -> None:
+    json.loads(scrub_event(json.dumps(value)))
+    json.loads(scrub_file("x.json", json.dumps(value)))
+
+
+def test_scrubbed_deep_json_does_not_raise() -> None:
+    assert scrub_event("[" * 100_000)
+    assert "secret-1" not in scrub_event("[" * 200 + '{"token": "secret-1"}' + "]" * 200)
