@@ -33,6 +33,7 @@ KINDS = frozenset(
     ]
 )
 Event = dict[str, Any]
+MAX_T = 1e12
 
 
 def parse(line: str | bytes) -> Event | None:
@@ -45,6 +46,8 @@ def parse(line: str | bytes) -> Event | None:
         return None
     seconds = event.get("t")
     if isinstance(seconds, bool) or not isinstance(seconds, (int, float)):
+        return None
+    if not -MAX_T < seconds < MAX_T:  # also NaN, infinity and integers that are no float
         return None
     return event
 

@@ -20,7 +20,7 @@ from sglangctl import journal, render, starts
 from sglangctl.config import ConfigError, EngineConfig, load_engine, load_engines
 from sglangctl.paths import Paths
 from sglangctl.present import Present, present, start_of, watch_unit
-from sglangctl.story import SERVED, Story
+from sglangctl.story import SERVED, Story, gpus_of
 from sglangctl.terminal import harmless
 
 VERSION = 1
@@ -182,14 +182,18 @@ def tell(engine: EngineConfig, file: Path, seen_s: float) -> dict[str, Any]:
 
 def from_verdict(verdict: journal.Event, file: Path, seen_s: float) -> dict[str, Any]:
     """The same from the end of a long journal."""
-    gpu = starts.last_event(file, "gpu") or {}
+    gpu = starts.last_event(file, "gpu")
     last = starts.last_event(file) or verdict
+    evidence = verdict.get("evidence")
+    words = {key: verdict.get(key) for key in ("phase", "cause", "progress")}
+    outcome = starts.outcome_of(verdict)
     return {
-        **{key: verdict.get(key) for key in ("outcome", "phase", "cause", "progress")},
+        "outcome": None if outcome == "-" else outcome,
+        **{key: value if isinstance(value, str) else None for key, value in words.items()},
         "elapsed_s": round(float(last["t"]) + seen_s, 3),
-        "gpus": gpu.get("gpus") or [],
+        "gpus": gpus_of(gpu),
         "generate": of_answer(starts.last_event(file, "generate")),
-        "evidence": [str(line) for line in verdict.get("evidence") or ()],
+        "evidence": list(map(str, evidence)) if isinstance(evidence, list) else [],
     }
 
 

@@ -41,6 +41,12 @@ class Fold(Protocol):
     def tick(self, t: float) -> View: ...
 
 
+def gpus_of(event: Event | None) -> list[dict[str, Any]]:
+    """The list of a gpu event, without what is no GPU."""
+    gpus = event.get("gpus") if event else None
+    return [gpu for gpu in gpus if isinstance(gpu, dict)] if isinstance(gpus, list) else []
+
+
 class Story:
     """Feed it a journal's events in their order; times are the journal's, seconds since launch."""
 
@@ -54,8 +60,8 @@ class Story:
 
     def feed(self, event: Event) -> bool:
         """Take one event in; whether phase, outcome or cause changed."""
-        if event["kind"] == "gpu" and isinstance(event.get("gpus"), list):
-            self.gpus = [gpu for gpu in event["gpus"] if isinstance(gpu, dict)]
+        if event["kind"] == "gpu":
+            self.gpus = gpus_of(event)
         elif event["kind"] == "generate":
             self.generate = event
         self.t = max(self.t, float(event["t"]))

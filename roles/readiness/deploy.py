@@ -86,7 +86,7 @@ def settled_of(engine: EngineJob, job: Job, before: Mapping[str, Any] | None) ->
             return False
         if not state.is_executing:
             return not decision_of(engine)(dict(facts)).needed
-        return bool(invocation(now)) and invocation(now) == invocation(then)
+        return invocation(now) == invocation(then)
 
     return settled
 
@@ -96,9 +96,14 @@ def of_engine(facts: Mapping[str, Any], name: str) -> Mapping[str, Any]:
 
 
 def serves(engine: Mapping[str, Any]) -> bool:
-    """By the unit and the watch's last word."""
-    unit = engine.get("unit") or {}
-    return unit.get("ActiveState") == "active" and engine.get("outcome") in SERVED
+    """By the unit and the watch's last word about this very run of it."""
+    last = engine.get("last") or {}
+    return (
+        (engine.get("unit") or {}).get("ActiveState") == "active"
+        and last.get("outcome") in SERVED
+        and bool(invocation(engine))
+        and str(last.get("start")).endswith(f"-{invocation(engine)}")
+    )
 
 
 def invocation(engine: Mapping[str, Any]) -> str:

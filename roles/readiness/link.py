@@ -65,12 +65,10 @@ class Link:
         host: Host,
         say: Callable[[str], None],
         arguments: Mapping[str, Any] | None = None,
-        give_up_s: float = GIVE_UP_S,
     ) -> None:
         self.state = state
         self.host = host
         self.say = say
-        self.give_up_s = give_up_s
         self.arguments = {
             key: value
             for key, value in (arguments or {}).items()
@@ -96,7 +94,8 @@ class Link:
                 reason = str(error) or type(error).__name__
             else:
                 if ok or not self.is_down():
-                    return Answer(ok, output.stdout_lines, output.stderr_lines)
+                    errors = [line for line in output.stderr_lines if line.strip()]
+                    return Answer(ok, output.stdout_lines, errors)
                 reason = "the connection was closed"
             self.reconnect(reason)
 
@@ -124,7 +123,7 @@ class Link:
             setsockopt(socket.IPPROTO_TCP, option, USER_TIMEOUT_MS)
 
     def reconnect(self, reason: str) -> None:
-        """Make the link again; LinkLost after `give_up_s`."""
+        """Make the link again; LinkLost after GIVE_UP_S."""
         self.say(f"link lost ({reason}): connecting again; the work goes on on the host")
         began = time.monotonic()
         while True:
@@ -136,7 +135,7 @@ class Link:
                 reason = f"no connection within {duration(CONNECT_S)}"
             except (ConnectError, OSError, EOFError, SSHException) as error:
                 reason = str(error) or type(error).__name__
-            if time.monotonic() - began >= self.give_up_s:
+            if time.monotonic() - began >= GIVE_UP_S:
                 raise LinkLost(
                     f"the host cannot be reached for {duration(time.monotonic() - began)} "
                     f"({reason}); the work goes on there: look again with deploys/verify.py"

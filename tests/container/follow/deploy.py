@@ -1,0 +1,44 @@
+"""Follows the demo engine to its end and writes down every event that arrived, by host."""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Generator
+from pathlib import Path
+
+from pyinfra.api import FunctionCommand, Host, operation
+
+from roles.failing import say
+from roles.readiness import link, operations
+from roles.readiness.link import Link
+from roles.readiness.report import report_once
+from roles.readiness.subject import Subject
+from sglangctl.story import Story
+
+link.GIVE_UP_S = float(os.environ.get("TEST_GIVE_UP_S", link.GIVE_UP_S))
+SUBJECT = Subject("demo", "sglang-demo.service", "demo-model")
+arrived: dict[int, list[str]] = {}
+feed = Story.feed
+
+
+def feed_and_keep(self: Story, event: dict[str, object]) -> bool:
+    arrived.setdefault(id(self), []).append(f"{event['kind']} {event.get('data', '')}".strip())
+    return feed(self, event)
+
+
+Story.feed = feed_and_keep  # type: ignore[method-assign]
+
+
+@operation(is_idempotent=False)
+def kept(subject: Subject, folder: Path) -> Generator[FunctionCommand, None, None]:
+    def run(connection: Link, target: Host) -> None:
+        ending = operations.followed(connection, subject, lambda line: say(target, line))
+        document = {"word": ending.word, "arrived": arrived[id(ending.story)]}
+        (folder / f"{target.name.removeprefix('@docker/')}.json").write_text(json.dumps(document))
+
+    yield operations.over_a_link(run, [subject], sudo=False)
+
+
+report_once("follow")
+kept(name="Follow demo", subject=SUBJECT, folder=Path(os.environ["TEST_FOLDER"]))

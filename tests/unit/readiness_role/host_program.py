@@ -1,0 +1,28 @@
+"""A host's sglangctl: its real journal command; `verify` and `switch` answer as the test says.
+
+CASE (environment) is a JSON document: {"unit": Present's fields or null, "verify": what
+`sglangctl verify --json` prints, "errors": its stderr}. Calls are appended to CALLS.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import sys
+
+from sglangctl import cli, journal_command
+from sglangctl.present import Present
+
+case = json.loads(os.environ["CASE"])
+with open(os.environ["CALLS"], "a") as calls:
+    calls.write(" ".join(sys.argv[1:]) + "\n")
+if sys.argv[1] == "journal":
+    unit = Present(**case["unit"]) if case["unit"] else None
+    journal_command.present = lambda name, unit_name: unit
+    sys.exit(cli.main(sys.argv[1:]))
+if sys.argv[1] == "verify":
+    document = case["verify"][sys.argv[2]]
+    print(json.dumps(document) if isinstance(document, dict) else document)
+    print(case.get("errors", ""), file=sys.stderr)
+    sys.exit(document["verify"]["status"] if isinstance(document, dict) else 1)
+sys.exit(case.get("switch", 0))

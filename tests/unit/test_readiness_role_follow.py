@@ -1,0 +1,268 @@
+"""Following a start: against the real journal command, with a clock that tests move."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from roles.readiness import follow
+from roles.readiness.subject import Subject
+from sglangctl import journal_command
+from sglangctl.config import Limits
+from sglangctl.journal import Writer
+from sglangctl.paths import Paths
+
+UP = {
+    "active": "activating",
+    "sub": "start-post",
+    "job": True,
+    "watch": "active",
+    "result": "success",
+}
+DOWN = {**UP, "active": "failed", "sub": "failed", "job": False, "result": "exit-code"}
+
+
+class Host:
+    """The host's end of the long poll (the real one), its unit's state, and a clock.
+
+    `then` maps the clock's seconds to what happens there; each poll lets a second pass, or as
+    long as it waits where there is nothing to tell.
+    """
+
+    def __init__(self, root: Path) -> None:
+        self.root = root
+        self.now = 0.0
+        self.unit: dict[str, Any] | None = dict(UP)
+        self.then: dict[float, Callable[[], object]] = {}
+        self.said: list[str] = []
+        self.polls = 0
+        self.start_known = True
+
+    def writer(self, start: str = "1-a") -> Writer:
+        folder = Paths(self.root).starts("kimi") / start
+        folder.mkdir(parents=True)
+        return Writer(folder / "journal.jsonl")
+
+    def ask(self, start: str | None, offset: int, wait_s: float) -> list[str]:
+        self.polls += 1
+        assert self.polls < 2000, "it never ends"
+        for at in sorted(self.then):
+            if at <= self.now:
+                self.then.pop(at)()
+        reply = journal_command.poll("kimi", start, offset, 0, Paths(self.root))
+        self.now += 1.0 if reply.lines else wait_s
+        return [
+            *(line.decode() for line in reply.lines),
+            "= " + json.dumps(self.unit),
+            reply.position,
+        ]
+
+    def sleep(self, seconds: float) -> None:
+        self.now += seconds
+
+    def follow(self, limits: Limits = Limits()) -> follow.Ending:  # noqa: B008 (frozen)
+        subject = Subject("kimi", "sglang-kimi.service", "kimi-k2.5", limits)
+        follower = follow.Follower(subject, self.ask, self.say, lambda: self.now, self.sleep)
+        return follower.run()
+
+    def say(self, line: str) -> None:
+        self.said.append(f"{self.now:g}: {line}")
+
+
+@pytest.fixture
+def host(tmp_path: Path) -> Host:
+    return Host(tmp_path)
+
+
+def launch(writer: Writer) -> None:
+    writer.write(0, "launch", v=1, engine="sglang", port=30000)
+
+
+def serve(writer: Writer, t: float) -> None:
+    writer.write(t, "socket", port=30000, owner_pid=7, ours=True)
+    writer.write(t, "log", data="INFO:     Uvicorn running on http://0.0.0.0:30000\n")
+    writer.write(t + 1, "http", path="/health", status=200, error=None, seconds=0.1)
+
+
+def test_until_it_serves(host: Host) -> None:
+    writer = host.writer()
+    launch(writer)
+    host.then[20] = lambda: serve(writer, 20)
+    ending = host.follow()
+    assert ending.word == "served" and ending.start == "1-a"
+    assert ending.story.served_after() == pytest.approx(21, abs=1)
+    assert any("serving" in line for line in host.said)
+
+
+def test_a_line_at_least_every_ten_seconds(host: Host) -> None:
+    writer = host.writer()
+    launch(writer)
+    for second in range(1, 60):
+        gpus = [{"index": 0, "memory_used_mib": 512 * second, "memory_total_mib": 97887}]
+        host.then[float(second)] = lambda t=second, gpus=gpus: writer.write(t, "gpu", gpus=gpus)
+    host.then[60] = lambda: serve(writer, 60)
+    host.follow()
+    times = [float(line.partition(":")[0]) for line in host.said]
+    assert all(later - earlier <= 11 for earlier, later in zip([0.0, *times], times, strict=False))
+    assert sum("GiB" in line for line in host.said) >= 4
+    assert len(host.said) < 30
+
+
+def test_a_failure_ends_it(host: Host) -> None:
+    writer = host.writer()
+    launch(writer)
+    host.then[5] = lambda: writer.write(5, "exit", returncode=1)
+    ending = host.follow()
+    assert ending.word == "verdict" and ending.story.view is not None
+    assert ending.story.view.outcome == "failed"
+    assert host.now < 12
+
+
+def test_a_unit_that_is_down_without_a_verdict(host: Host) -> None:
+    launch(host.writer())
+
+    def stopped() -> None:
+        host.unit = dict(DOWN)
+
+    host.then[10] = stopped
+    ending = host.follow()
+    assert ending.word == "down" and ending.unit["result"] == "exit-code"
+
+
+def test_a_queued_start_is_not_down(host: Host) -> None:
+    host.unit = {**DOWN, "active": "inactive", "job": True}
+
+    def started() -> None:
+        host.unit = dict(UP)
+        writer = host.writer()
+        launch(writer)
+        serve(writer, 1)
+
+    host.then[8] = started
+    assert host.follow().word == "served"
+
+
+def test_without_a_watch_the_unit_is_waited_for(host: Host) -> None:
+    host.unit = {**UP, "watch": "failed"}
+
+    def active() -> None:
+        host.unit = {**UP, "watch": "failed", "active": "active", "job": False}
+
+    host.then[40] = active
+    ending = host.follow()
+    assert ending.word == "blind" and host.now > 40
+    assert sum("no journal of this start (its watch is failed)" in line for line in host.said) == 1
+    assert any("sglang-kimi.service is activating/start-post" in line for line in host.said)
+
+
+def test_a_watch_that_dies_on_the_way(host: Host) -> None:
+    launch(host.writer())
+
+    def dead() -> None:
+        assert host.unit is not None
+        host.unit["watch"] = "failed"
+
+    def active() -> None:
+        assert host.unit is not None
+        host.unit["active"] = "active"
+
+    host.then[10], host.then[60] = dead, active
+    assert host.follow().word == "blind"
+    assert 60 < host.now < 80
+
+
+def test_a_stall_is_told_and_is_no_end(host: Host) -> None:
+    writer = host.writer()
+    launch(writer)
+    process = {"pid": 8, "name": "sglang::scheduler_TP0", "state": "S", "cpu_s": 1.0}
+    for second in range(10, 700, 10):
+        host.then[float(second)] = lambda t=second: writer.write(t, "process", processes=[process])
+    host.then[700] = lambda: serve(writer, 700)
+    ending = host.follow()
+    assert ending.word == "served"
+    assert any("stalled" in line for line in host.said)
+
+
+def test_time_passes_while_the_watch_has_nothing_to_write(host: Host) -> None:
+    launch(host.writer())
+    host.follow(Limits(start_s=100))
+    assert 100 <= host.now < 115
+    assert "deadline" in host.said[-1]
+
+
+def test_a_rank_that_stays_stopped_is_a_verdict(host: Host) -> None:
+    writer = host.writer()
+    launch(writer)
+    processes = [
+        {"pid": 7, "name": "python -m sglang.launch_server", "state": "S", "cpu_s": 1.0},
+        {"pid": 8, "name": "sglang::scheduler_TP0", "state": "T", "cpu_s": 1.0},
+    ]
+    for second in range(10, 200, 5):
+        host.then[float(second)] = lambda t=second: writer.write(t, "process", processes=processes)
+    ending = host.follow()
+    assert ending.word == "verdict" and ending.story.view is not None
+    assert ending.story.view.cause == "rank-stopped"
+    assert host.now < 120
+    assert any("rank-stopped" in line for line in host.said)
+
+
+def test_a_rank_that_goes_on_is_not(host: Host) -> None:
+    writer = host.writer()
+    launch(writer)
+
+    def rank(t: float, state: str) -> None:
+        process = {"pid": 8, "name": "sglang::scheduler_TP0", "state": state, "cpu_s": t}
+        writer.write(t, "process", processes=[process])
+
+    for second in range(10, 200, 5):
+        state = "T" if second % 30 == 10 else "S"
+        host.then[float(second)] = lambda t=float(second), state=state: rank(t, state)
+    host.then[200] = lambda: serve(writer, 200)
+    assert host.follow().word == "served"
+
+
+def test_a_second_start_is_followed(host: Host) -> None:
+    launch(host.writer("1-a"))
+
+    def again() -> None:
+        writer = host.writer("2-b")
+        launch(writer)
+        serve(writer, 3)
+
+    host.then[10] = again
+    ending = host.follow()
+    assert ending.word == "served" and ending.start == "2-b"
+    assert ending.story.served_after() is not None and ending.story.served_after() < 6
+    assert any("started again by systemd: 2-b" in line for line in host.said)
+
+
+def test_without_systemd_the_journal_is_enough(host: Host) -> None:
+    host.unit = None
+    writer = host.writer()
+    launch(writer)
+    host.then[30] = lambda: serve(writer, 30)
+    assert host.follow().word == "served"
+
+
+def test_it_ends_though_nobody_says_so(host: Host) -> None:
+    host.unit = {**UP, "watch": "failed"}
+    assert host.follow(Limits(start_s=100)).word == "late"
+    assert 200 < host.now < 260
+
+
+@pytest.mark.parametrize(
+    "lines", [[], ["{}"], ["@ 1-a x ready"], ["@ 1-a 5"], ['{"t": 0, "kind": "log"}', "cut of"]]
+)
+def test_an_answer_that_is_none(lines: list[str]) -> None:
+    with pytest.raises(follow.CannotFollow):
+        follow.parse(lines)
+
+
+def test_a_cut_line_is_left_out() -> None:
+    reply = follow.parse(['{"t": 1, "kind": "log"}', '{"t": 2, "ki', "= null", "@ 1-a 77 pending"])
+    assert [event["t"] for event in reply.events] == [1]
+    assert (reply.unit, reply.start, reply.offset) == (None, "1-a", 77)

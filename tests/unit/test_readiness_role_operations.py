@@ -1,0 +1,241 @@
+"""The role's operations in pyinfra's own command line, over @local, with their report."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from sglangctl.journal import Writer
+from sglangctl.paths import Paths
+
+CHECKOUT = Path(__file__).parents[2]
+HERE = Path(__file__).parent / "readiness_role"
+UNIT = {
+    **{"active": "activating", "sub": "start-post", "result": "success", "invocation_id": "aa"},
+    **{"restarts": 0, "job": True, "watch": "active"},
+}
+DOWN = {**UNIT, "active": "failed", "sub": "failed", "result": "exit-code", "job": False}
+HOST = "@local"
+
+
+def verified(outcome: str | None, status: int, **more: Any) -> dict[str, Any]:
+    found = {
+        "name": "kimi",
+        "outcome": outcome,
+        "status": status,
+        "cause": None,
+        "sentence": "said",
+    }
+    numbers = {"tokens": 64, "tokens_per_s": 41.2, "ttft_s": 0.21, "accept_length": 2.1}
+    return {"v": 1, "verify": {**found, **numbers, "checks": [], **more}}
+
+
+@dataclass
+class Done:
+    status: int
+    stdout: str
+    text: str
+    calls: list[str]
+    reports: list[dict[str, Any]]
+
+    @property
+    def host(self) -> dict[str, Any]:
+        (report,) = self.reports
+        assert report["v"] == 1 and report["deploy"] == "test"
+        (host,) = report["report"]
+        assert host["host"] == HOST
+        return dict(host)
+
+    @property
+    def engine(self) -> dict[str, Any]:
+        (engine,) = self.host["engines"]
+        return dict(engine)
+
+
+class Bench:
+    """A host's files, and runs of pyinfra against it."""
+
+    def __init__(self, root: Path) -> None:
+        self.root = root
+        self.paths = Paths(root / "host")
+        self.paths.engines.mkdir(parents=True)
+        config = {
+            **{"v": 1, "name": "kimi", "unit": "sglang-kimi.service", "user": "sglang"},
+            **{"port": 30000, "listen": "0.0.0.0", "model": "/m", "served_name": "kimi-k2.5"},
+        }
+        self.paths.engine_json("kimi").write_text(json.dumps(config))
+        self.case: dict[str, Any] = {"unit": UNIT, "verify": {"kimi": verified("ready", 0)}}
+
+    def journal(self) -> Writer:
+        folder = self.paths.starts("kimi") / "1-aa"
+        folder.mkdir(parents=True)
+        writer = Writer(folder / "journal.jsonl")
+        writer.write(0, "launch", v=1, engine="sglang", port=30000)
+        return writer
+
+    def run(self, operation: str, *flags: str, **environment: str) -> Done:
+        calls = self.root / "calls"
+        calls.write_text("")
+        done = subprocess.run(
+            [
+                *(sys.executable, "-m", "pyinfra", HOST, str(HERE / "deploy.py")),
+                *(flags or ("-y",)),
+            ],
+            cwd=CHECKOUT,
+            stdin=subprocess.DEVNULL,
+            capture_output=True,
+            text=True,
+            timeout=60,
+            env={
+                **os.environ,
+                "PYTHONPATH": str(CHECKOUT),
+                "SGLANGCTL_ROOT": str(self.root / "host"),
+                "SGLANG_REPORTS": str(self.root / "reports"),
+                "OPERATION": operation,
+                "CASE": json.dumps(self.case),
+                "CALLS": str(calls),
+                **environment,
+            },
+        )
+        files = sorted((self.root / "reports").glob("*/report.json"))
+        return Done(
+            done.returncode,
+            done.stdout,
+            done.stdout + done.stderr,
+            calls.read_text().splitlines(),
+            [json.loads(file.read_text()) for file in files],
+        )
+
+
+@pytest.fixture
+def bench(tmp_path: Path) -> Bench:
+    return Bench(tmp_path)
+
+
+def serve(writer: Writer) -> None:
+    writer.write(19, "log", data="Load weight begin. avail mem=90.00 GB\n")
+    writer.write(20, "socket", port=30000, owner_pid=7, ours=True)
+    writer.write(20, "log", data="INFO:     Uvicorn running on http://0.0.0.0:30000\n")
+    writer.write(22, "http", path="/health", status=200, error=None, seconds=0.1)
+
+
+def test_ready(bench: Bench) -> None:
+    serve(bench.journal())
+    done = bench.run("serving")
+    assert done.status == 0, done.text
+    assert "kimi: ready after 22 s" in done.text
+    assert "time per phase: " in done.text and "loading" in done.text
+    assert "41.2 tokens/s, first token after 0.21 s, accept length 2.10" in done.text
+    assert [call.split()[0] for call in done.calls] == ["journal", "verify", "switch"]
+    assert done.host["outcome"] == "ok" and done.host["messages"] == []
+    assert done.engine["outcome"] == "ready" and done.engine["exit"] == 0
+    assert done.engine["phases"]["loading"] == pytest.approx(1, abs=0.1)
+    (operation, clients) = done.host["operations"]
+    assert operation == {"name": "Readiness", "success": True, "changed": True}
+    assert clients["changed"] is False
+
+
+def test_degraded_is_said_and_accepted(bench: Bench) -> None:
+    serve(bench.journal())
+    check = {"name": "accept length", "passed": False, "detail": "1.00 is below 1.2"}
+    bench.case["verify"]["kimi"] = verified("degraded", 0, checks=[check])
+    done = bench.run("serving")
+    assert done.status == 0 and done.engine["outcome"] == "degraded"
+    assert "accept length: not ok: 1.00 is below 1.2" in done.text
+
+
+def test_degraded_may_be_a_failure(bench: Bench) -> None:
+    serve(bench.journal())
+    bench.case["verify"]["kimi"] = verified("degraded", 1)
+    done = bench.run("serving")
+    assert done.status == 1 and "readiness.degraded is a failure" in done.text
+    assert "switch" not in " ".join(done.calls)
+
+
+def test_a_failed_start(bench: Bench) -> None:
+    writer = bench.journal()
+    line = "ERROR:    [Errno 98] error while attempting to bind on address ('0.0.0.0', 30000)\n"
+    writer.write(20, "log", data=line)
+    writer.write(23, "exit", returncode=1)
+    done = bench.run("serving")
+    assert done.status == 1
+    assert "port-taken: " in done.text and "next step: " in done.text and "Errno 98" in done.text
+    assert "sglangctl bundle kimi" in done.text
+    assert all(call.startswith("journal") for call in done.calls)
+    assert (done.engine["outcome"], done.engine["cause"]) == ("failed", "port-taken")
+    assert done.host["outcome"] == "failed" and "port-taken" in done.host["messages"][0]
+    assert done.host["operations"][1]["success"] is None
+
+
+def test_a_unit_that_went_down_without_a_verdict(bench: Bench) -> None:
+    bench.case["unit"] = DOWN
+    done = bench.run("serving")
+    assert done.status == 1 and done.engine["outcome"] is None and done.engine["exit"] == 1
+    assert "sglang-kimi.service is failed/failed (result: exit-code)" in done.text
+    assert "sglangctl logs kimi" in done.text
+
+
+def test_served_and_then_not_proved(bench: Bench) -> None:
+    serve(bench.journal())
+    check = {"name": "generation", "passed": False, "detail": "one token repeated \x1b[2J"}
+    bench.case["verify"]["kimi"] = verified(None, 1, checks=[check], sentence="kimi is not ready")
+    done = bench.run("serving")
+    assert done.status == 1
+    assert "generation: not ok: one token repeated \\x1b[2J" in done.text
+    assert "\x1b[2J" not in done.text
+
+
+@pytest.mark.parametrize("answer", ["", "Traceback", '{"v": 2}', '{"v": 1, "verify": {}}'])
+def test_an_answer_of_verify_that_is_none(bench: Bench, answer: str) -> None:
+    bench.case["verify"]["kimi"] = answer
+    done = bench.run("proved")
+    assert done.status == 1 and "did not answer with its document" in done.text
+    assert done.engine["exit"] == 2 and done.engine["outcome"] is None
+    assert "Traceback (most recent" not in done.text and "internal error" not in done.text
+
+
+@pytest.mark.parametrize("operation", ["serving", "proved"])
+def test_no_program_on_the_host(bench: Bench, operation: str) -> None:
+    done = bench.run(operation, NO_PROGRAM="1")
+    assert done.status == 1 and "could not be looked at" in done.text
+    assert "/no/such/program" in done.text and done.engine["exit"] == 2
+
+
+def test_nothing_to_do_on_a_converged_host(bench: Bench) -> None:
+    done = bench.run("serving", SETTLED="1")
+    assert done.status == 0 and done.calls == []
+    assert [one["changed"] for one in done.host["operations"]] == [False, False]
+
+
+@pytest.mark.parametrize("settled", ["", "1"])
+def test_the_plan_tells_the_truth_and_touches_nothing(bench: Bench, settled: str) -> None:
+    done = bench.run("serving", "--dry", "--json", SETTLED=settled)
+    assert done.status == 0 and done.calls == [] and done.reports == []
+    plan = json.loads(done.stdout)["plan"]
+    changing = [one["name"] for one in plan if one["hosts_with_change"]]
+    assert changing == ([] if settled else ["Readiness"])
+
+
+def test_all_engines_of_a_host_are_asked(bench: Bench) -> None:
+    bench.case["verify"] = {
+        "kimi": verified(None, 1, sentence="kimi does not run"),
+        "other": verified("ready", 0),
+    }
+    done = bench.run("proved", ENGINES="kimi other")
+    assert done.status == 1
+    assert {one["engine"]: one["exit"] for one in done.host["engines"]} == {"kimi": 1, "other": 0}
+
+
+def test_clients_are_apart_from_the_engine(bench: Bench) -> None:
+    serve(bench.journal())
+    done = bench.run("serving", REACHABLE_AT="http://127.0.0.1:1")
+    assert done.status == 1 and "cannot be reached from here" in done.text
+    assert "the engine itself is up" in done.text
+    assert done.engine["outcome"] == "ready" and done.engine["reachable"] is False

@@ -1,0 +1,116 @@
+"""What clients see from the controller, asked of a real HTTP server."""
+
+from __future__ import annotations
+
+import json
+import threading
+from collections.abc import Iterator
+from http.server import BaseHTTPRequestHandler, HTTPServer
+
+import pytest
+
+from roles.readiness import reachable
+from roles.readiness.subject import Subject
+
+
+class Server(HTTPServer):
+    status = 200
+    body = json.dumps({"data": [{"id": "kimi-k2.5"}]}).encode()
+    key: str | None = None
+    fail_first = 0
+    asked = 0
+
+
+class Handler(BaseHTTPRequestHandler):
+    server: Server
+
+    def do_GET(self) -> None:
+        self.server.asked += 1
+        status = self.server.status
+        wanted = self.server.key
+        if wanted is not None and self.headers.get("Authorization") != f"Bearer {wanted}":
+            status = 401
+        if self.server.asked <= self.server.fail_first:
+            status = 503
+        self.send_response(status)
+        self.end_headers()
+        self.wfile.write(self.server.body if self.path == "/v1/models" else b"?")
+
+    def log_message(self, format: str, *args: object) -> None:
+        """Quiet."""
+
+
+@pytest.fixture
+def server(monkeypatch: pytest.MonkeyPatch) -> Iterator[Server]:
+    monkeypatch.setattr(reachable, "PAUSE_S", 0.01)
+    server = Server(("127.0.0.1", 0), Handler)
+    thread = threading.Thread(target=server.serve_forever, daemon=True)
+    thread.start()
+    yield server
+    server.shutdown()
+    server.server_close()
+
+
+def subject(server: Server, **more: str | None) -> Subject:
+    where = f"http://127.0.0.1:{server.server_address[1]}/"
+    values = {"reachable_at": where, "served_name": "kimi-k2.5", **more}
+    return Subject(name="kimi", unit="sglang-kimi.service", **values)  # type: ignore[arg-type]
+
+
+def test_reached(server: Server) -> None:
+    found = reachable.reach(subject(server))
+    assert found is not None and found.ok and server.asked == 1
+    assert found.sentence.endswith("/v1/models answers and serves kimi-k2.5")
+
+
+def test_nothing_is_asked_without_an_address(server: Server) -> None:
+    assert reachable.reach(subject(server, reachable_at=None)) is None
+    assert server.asked == 0
+
+
+def test_the_api_key_is_sent_and_not_shown(server: Server) -> None:
+    server.key = "planted-key"
+    assert reachable.reach(subject(server, api_key="planted-key")).ok  # type: ignore[union-attr]
+    wrong = reachable.reach(subject(server, api_key="other-key"))
+    assert wrong is not None and not wrong.ok and "another api key" in wrong.sentence
+    assert "planted-key" not in repr(subject(server, api_key="planted-key"))
+
+
+def test_the_controllers_proxy_is_not_the_clients(
+    server: Server, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("http_proxy", "http://127.0.0.1:1")
+    assert reachable.reach(subject(server)).ok  # type: ignore[union-attr]
+
+
+def test_tried_again(server: Server) -> None:
+    server.fail_first = 2
+    assert reachable.reach(subject(server)).ok  # type: ignore[union-attr]
+    server.asked, server.fail_first = 0, 9
+    found = reachable.reach(subject(server))
+    assert found is not None and not found.ok and server.asked == reachable.TRIES
+
+
+@pytest.mark.parametrize(
+    ("status", "body", "said"),
+    [
+        (502, b"bad gateway", "answers 502"),
+        (200, b"<html>welcome</html>", "serves no model, not kimi-k2.5"),
+        (200, b'{"data": [{"id": "other\\u001b[2J"}, 7, {}]}', "serves other\\x1b[2J, not kimi"),
+        (200, b"[1]", "serves no model"),
+        (200, b'{"data": 3}', "serves no model"),
+    ],
+)
+def test_what_else_can_answer_there(server: Server, status: int, body: bytes, said: str) -> None:
+    server.status, server.body = status, body
+    found = reachable.reach(subject(server))
+    assert found is not None and not found.ok and said in found.sentence
+
+
+def test_nobody_there(server: Server) -> None:
+    found = reachable.reach(subject(server, reachable_at="http://127.0.0.1:1"))
+    assert found is not None and not found.ok
+    assert "cannot be reached from here" in found.sentence
+    assert "Connection refused" in found.sentence and "object at 0x" not in found.sentence
+    unknown = reachable.reach(subject(server, reachable_at="http://no-such-host.invalid:1"))
+    assert unknown is not None and "object at 0x" not in unknown.sentence

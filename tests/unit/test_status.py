@@ -1,0 +1,228 @@
+"""`sglangctl status`: what is known, how old it is, and when it is not to be believed."""
+
+from __future__ import annotations
+
+import json
+import os
+import time
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from sglangctl import cli, status
+from sglangctl.journal import Writer
+from sglangctl.paths import Paths
+from sglangctl.present import Present
+
+RUNNING = Present(
+    active="active",
+    sub="running",
+    result="success",
+    invocation_id="aa",
+    restarts=0,
+    job=False,
+    watch="active",
+)
+
+
+class Host:
+    """A host's files, and what systemd says there."""
+
+    def __init__(self, root: Path) -> None:
+        self.paths = Paths(root)
+        self.unit: Present | None = RUNNING
+        self.paths.engines.mkdir(parents=True)
+
+    def engine(self, name: str = "kimi", **more: Any) -> None:
+        document = {
+            **{"v": 1, "name": name, "unit": f"sglang-{name}.service", "user": "sglang"},
+            **{"port": 30000, "listen": "0.0.0.0", "model": "/m", "served_name": "kimi-k2.5"},
+            **more,
+        }
+        self.paths.engine_json(name).write_text(json.dumps(document))
+
+    def start(self, start: str = "1-aa", name: str = "kimi", port: int = 30000) -> Writer:
+        folder = self.paths.starts(name) / start
+        folder.mkdir(parents=True)
+        writer = Writer(folder / "journal.jsonl")
+        writer.write(0, "launch", v=1, engine="sglang", port=port)
+        return writer
+
+
+@pytest.fixture
+def host(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Host:
+    monkeypatch.setenv("SGLANGCTL_ROOT", str(tmp_path))
+    host = Host(tmp_path)
+    monkeypatch.setattr(status, "present", lambda name, unit: host.unit)
+    return host
+
+
+def serve(writer: Writer, t: float) -> None:
+    writer.write(t, "socket", port=30000, owner_pid=7, ours=True)
+    writer.write(t, "log", data="INFO:     Uvicorn running on http://0.0.0.0:30000\n")
+    writer.write(t + 1, "http", path="/health", status=200, error=None, seconds=0.1)
+    writer.write(t + 2, "verdict", phase="serving", outcome="serving", cause=None)
+
+
+def document(capsys: pytest.CaptureFixture[str], *argv: str) -> tuple[int, list[dict[str, Any]]]:
+    code = cli.main(["status", "--json", *argv])
+    found = json.loads(capsys.readouterr().out)
+    assert found["v"] == 1
+    return code, found["status"]
+
+
+def text(capsys: pytest.CaptureFixture[str], *argv: str) -> tuple[int, str]:
+    code = cli.main(["status", *argv])
+    return code, capsys.readouterr().out
+
+
+def test_serving(host: Host, capsys: pytest.CaptureFixture[str]) -> None:
+    host.engine()
+    writer = host.start()
+    writer.write(3, "gpu", gpus=[{"memory_used_mib": 77824, "memory_total_mib": 97887}])
+    serve(writer, 20)
+    writer.write(23, "generate", status=200, text_ok=True, tokens_per_s=41.2, ttft_s=0.2, text="hi")
+    code, (one,) = document(capsys)
+    assert code == 0 == one["exit"]
+    assert (one["outcome"], one["phase"], one["start"]) == ("ready", "serving", "1-aa")
+    assert one["served_after_s"] == pytest.approx(21, abs=0.5)
+    assert one["phases"]["launching"] >= 0 and one["notes"] == []
+    assert one["generate"]["tokens_per_s"] == 41.2 and "text" not in one["generate"]
+    code, shown = text(capsys, "kimi")
+    assert code == 0
+    assert shown.startswith("kimi  ready  serving")
+    assert "GPU 76.0 of 95.6 GiB" in shown and "41.2 tokens/s" in shown
+
+
+def test_starting_has_progress_of_now(host: Host, capsys: pytest.CaptureFixture[str]) -> None:
+    host.engine()
+    host.unit = Present("activating", "start-post", "success", "aa", 0, True, "active")
+    writer = host.start()
+    writer.write(10, "log", data="Loading safetensors checkpoint shards:  50% 32/64 [00:01]\r")
+    writer.write(10, "verdict", phase="loading", outcome="pending", cause=None)
+    file = host.paths.starts("kimi") / "1-aa" / "journal.jsonl"
+    os.utime(file, (time.time() - 30, time.time() - 30))
+    code, (one,) = document(capsys)
+    assert code == 1
+    assert (one["outcome"], one["phase"]) == ("pending", "loading")
+    assert "32 of 64" in one["progress"]
+    assert one["elapsed_s"] == pytest.approx(40, abs=3) and one["seen_s"] == pytest.approx(
+        30, abs=3
+    )
+    assert "32 of 64" in text(capsys)[1]
+
+
+def test_a_failure_is_explained(host: Host, capsys: pytest.CaptureFixture[str]) -> None:
+    host.engine()
+    host.unit = Present("failed", "failed", "exit-code", "aa", 3, False, "active")
+    writer = host.start()
+    line = "ERROR:    [Errno 98] error while attempting to bind on address ('0.0.0.0', 30000)\n"
+    writer.write(20, "log", data=line)
+    writer.write(24, "exit", returncode=1)
+    code, (one,) = document(capsys)
+    assert code == 1
+    assert (one["outcome"], one["cause"]) == ("failed", "port-taken")
+    code, shown = text(capsys)
+    assert "port-taken: " in shown and "next step: " in shown and "| ERROR:" in shown
+    assert "restarted 3 times" in shown
+
+
+def test_the_previous_start_is_not_this_one(host: Host, capsys: pytest.CaptureFixture[str]) -> None:
+    """A unit that was just started again has no journal yet: the old one's `ready` is no answer."""
+    host.engine()
+    serve(host.start("1-old"), 20)
+    code, (one,) = document(capsys)
+    assert code == 2 and one["outcome"] is None and one["start"] is None
+    assert "there is no journal of this start" in one["notes"][0]
+
+
+def test_a_dead_watch_is_not_believed(host: Host, capsys: pytest.CaptureFixture[str]) -> None:
+    host.engine()
+    serve(host.start(), 20)
+    host.unit = Present("active", "running", "success", "aa", 0, False, "failed")
+    code, (one,) = document(capsys)
+    assert code == 2 and "the watch is not running" in one["notes"][0]
+    host.unit = RUNNING
+    file = host.paths.starts("kimi") / "1-aa" / "journal.jsonl"
+    os.utime(file, (time.time() - 500, time.time() - 500))
+    code, (one,) = document(capsys)
+    assert code == 2 and "silent for 8 min" in one["notes"][0]
+
+
+def test_a_stopped_engine_does_not_serve(host: Host, capsys: pytest.CaptureFixture[str]) -> None:
+    host.engine()
+    serve(host.start(), 20)
+    host.unit = Present("inactive", "dead", "success", "", 0, False, "active")
+    code, (one,) = document(capsys)
+    assert code == 1 and "the unit is inactive" in one["notes"][0]
+    host.engine("other")
+    host.unit = Present("inactive", "dead", "success", "", 0, False, "inactive")
+    code, shown = text(capsys, "other")
+    assert code == 1 and "systemctl start sglang-other.service" in shown
+
+
+def test_without_systemd(host: Host, capsys: pytest.CaptureFixture[str]) -> None:
+    host.engine()
+    host.unit = None
+    assert document(capsys)[0] == 2
+    serve(host.start(), 20)
+    code, (one,) = document(capsys)
+    assert code == 0 and one["active"] is None and one["outcome"] == "serving"
+
+
+def test_a_long_journal_is_read_from_its_end(
+    host: Host, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    host.engine()
+    writer = host.start()
+    serve(writer, 20)
+    writer.write(
+        90, "verdict", phase="serving", outcome="degraded", cause=None, evidence=["accept 1.0"]
+    )
+    writer.write(95, "gpu", gpus=[{"memory_used_mib": 1024, "memory_total_mib": 97887}])
+    monkeypatch.setattr(status, "FOLDED_BYTES", 10)
+    code, (one,) = document(capsys)
+    assert code == 0 and one["outcome"] == "degraded" and one["evidence"] == ["accept 1.0"]
+    assert one["elapsed_s"] == pytest.approx(95, abs=2) and one["gpus"]
+
+
+def test_several_engines(host: Host, capsys: pytest.CaptureFixture[str]) -> None:
+    host.engine("kimi")
+    host.engine("other")
+    serve(host.start(), 20)
+    code, found = document(capsys)
+    assert [one["name"] for one in found] == ["kimi", "other"]
+    assert code == 2 == max(one["exit"] for one in found)
+    assert document(capsys, "kimi")[0] == 0
+
+
+@pytest.mark.parametrize("name", ["nobody", "../x", "a/b"])
+def test_no_such_engine(host: Host, capsys: pytest.CaptureFixture[str], name: str) -> None:
+    assert cli.main(["status", name]) == 2
+    assert capsys.readouterr().err.startswith("sglangctl status: ")
+
+
+def test_no_engine_at_all(host: Host, capsys: pytest.CaptureFixture[str]) -> None:
+    code, shown = text(capsys)
+    assert code == 2 and "no engine is configured" in shown
+
+
+@pytest.mark.parametrize("folded_bytes", [10, 1 << 20])
+def test_a_journal_full_of_noise(
+    host: Host,
+    capsys: pytest.CaptureFixture[str],
+    monkeypatch: pytest.MonkeyPatch,
+    folded_bytes: int,
+) -> None:
+    monkeypatch.setattr(status, "FOLDED_BYTES", folded_bytes)
+    host.engine()
+    writer = host.start()
+    with open(writer.path, "ab") as file:
+        file.write(b"\x00\xff\n[]\n{}\n" + b'{"t": 1e999, "kind": "log"}\n{"t": 1, "kind": "x"}\n')
+        file.write(
+            b'{"t": 4, "kind": "gpu", "gpus": {}}\n{"t": 1' + b"0" * 400 + b', "kind": "x"}\n'
+        )
+        file.write(b'{"t": 5, "kind": "verdict", "outcome": ["a"], "evidence": 7}\n{"t": 6, "ki')
+    assert document(capsys)[0] in (1, 2)
+    assert text(capsys)[0] in (1, 2)

@@ -1,0 +1,149 @@
+"""How a start is told: phases, durations, lines for people."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import pytest
+
+from sglangctl import render
+from sglangctl.startup import Startup
+from sglangctl.story import Story
+
+GPU = {"memory_used_mib": 77824, "memory_total_mib": 97887}
+
+
+@dataclass(frozen=True)
+class View:
+    t: float = 1.0
+    phase: str = "loading"
+    outcome: str = "pending"
+    cause: str | None = None
+    progress: str | None = None
+    eta_s: float | None = None
+    eta_error_s: float | None = None
+    eta_until: str | None = None
+    evidence: tuple[str, ...] = ()
+
+
+class Script:
+    """Says what it was told to say: (phase, outcome) by event."""
+
+    def feed(self, event: dict[str, Any]) -> View:
+        return View(event["t"], event.get("phase", "importing"), event.get("outcome", "pending"))
+
+    def tick(self, t: float) -> View:
+        return View(t, "loading", "stalled")
+
+
+def told(*events: tuple[float, str]) -> Story:
+    story = Story(Script())
+    for t, phase in events:
+        story.feed({"t": t, "kind": "log", "phase": phase})
+    return story
+
+
+def test_durations_add_up_and_leave_serving_out() -> None:
+    story = told(
+        (0, "launching"),
+        (1, "loading"),
+        (5, "capturing"),
+        (6, "loading"),
+        (8, "serving"),
+        (20, "serving"),
+    )
+    assert story.durations() == {"launching": 1, "loading": 6, "capturing": 1}
+    assert list(story.durations()) == ["launching", "loading", "capturing"]
+    assert story.served_after() == 8
+
+
+def test_the_present_phase_lasts_until_now() -> None:
+    story = told((0, "launching"), (2, "loading"))
+    story.tick(9)
+    assert story.durations() == {"launching": 2, "loading": 7}
+    assert story.served_after() is None
+
+
+def test_changes_are_told_once() -> None:
+    story = Story(Script())
+    changes = [
+        story.feed({"t": t, "kind": "log", "phase": phase, "outcome": outcome})
+        for t, phase, outcome in (
+            (0, "loading", "pending"),
+            (1, "loading", "pending"),
+            (2, "loading", "stalled"),
+            (3, "serving", "serving"),
+        )
+    ]
+    assert changes == [True, False, True, True]
+
+
+def test_the_real_fold_is_a_fold() -> None:
+    story = Story(Startup())
+    story.feed({"t": 0, "kind": "launch", "engine": "sglang"})
+    story.feed({"t": 1, "kind": "gpu", "gpus": [GPU, "nonsense", None]})
+    assert story.view is not None and story.view.outcome == "pending"
+    assert story.gpus == [GPU]
+
+
+@pytest.mark.parametrize(
+    ("seconds", "text"),
+    [
+        (-1, "0.0 s"),
+        (0.44, "0.4 s"),
+        (9.96, "10 s"),
+        (59.4, "59 s"),
+        (59.7, "1 min 00 s"),
+        (192, "3 min 12 s"),
+        (3599.6, "1 h 00 min"),
+        (3900, "1 h 05 min"),
+    ],
+)
+def test_duration(seconds: float, text: str) -> None:
+    assert render.duration(seconds) == text
+
+
+def test_gpu_memory() -> None:
+    assert render.gpu_memory([GPU] * 8) == "8 GPUs 76.0 of 95.6 GiB"
+    other = {**GPU, "memory_used_mib": 1024}
+    assert render.gpu_memory([GPU, other]) == "2 GPUs 1.0-76.0 of 95.6 GiB"
+    assert render.gpu_memory([GPU, {}, {"memory_used_mib": "x"}]) == "GPU 76.0 of 95.6 GiB"
+    assert render.gpu_memory([]) == ""
+
+
+def test_progress_line() -> None:
+    view = View(progress="target: 3 of 64 shards", eta_s=55, eta_error_s=20, eta_until="serving")
+    line = render.progress_line(view, 42, [GPU])
+    assert line.split("  ", 1)[1].strip()
+    assert " ".join(line.split()) == (
+        "42 s loading target: 3 of 64 shards ETA 55 s (+- 20 s) GPU 76.0 of 95.6 GiB"
+    )
+    stalled = render.progress_line(View(outcome="stalled", cause="rank-stopped"), 42, [])
+    assert "loading, stalled (rank-stopped)" in stalled
+    assert "to the end of loading" in render.eta(View(eta_s=1, eta_until="loading"))
+
+
+def test_what_the_engine_says_cannot_steer_the_terminal() -> None:
+    line = render.progress_line(View(progress="\x1b[2J", phase="\nx"), 0, [])
+    assert "\x1b" not in line and "\n" not in line
+    assert render.evidence(["a\x1b]0;x\x07\nb", "", "y" * 900]) == [
+        "a\\x1b]0;x\\x07",
+        "b",
+        "y" * 197 + "...",
+    ]
+
+
+def test_answer() -> None:
+    numbers = {"tokens_per_s": 41.23, "ttft_s": 0.214, "accept_length": None, "text": "x"}
+    assert render.answer(numbers) == "41.2 tokens/s, first token after 0.21 s"
+    assert render.answer({"accept_length": 2.1}) == "accept length 2.10"
+    assert render.answer(None) == "" == render.answer({})
+
+
+def test_a_cause_is_explained_for_this_engine() -> None:
+    for cause in ("port-taken", "unknown"):
+        first, second = render.explain("kimi", cause)
+        assert first.startswith(f"{cause}: ") and second.startswith("next step: ")
+        assert "NAME" not in second
+    assert render.explain("kimi", "not-in-the-list\x1b") == ["not-in-the-list\\x1b"]
