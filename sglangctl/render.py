@@ -6,10 +6,12 @@ Everything that comes from the engine or from a journal passes through `harmless
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from sglangctl.story import View
 from sglangctl.terminal import cut, harmless
+
+if TYPE_CHECKING:
+    from sglangctl.startup import Assessment
 
 WIDTH = 200
 """Of an evidence line: log lines can have kilobytes."""
@@ -41,17 +43,16 @@ def gpu_memory(gpus: Sequence[Mapping[str, Any]]) -> str:
     return f"{count} {_range(used)} of {_range([total for _, total in known])} GiB"
 
 
-def eta(view: View) -> str:
+def eta(view: Assessment) -> str:
     """`ETA 55 s (+- 20 s)`; empty when the fold has none."""
     if view.eta_s is None:
         return ""
     about = "" if view.eta_error_s is None else f" (+- {duration(view.eta_error_s)})"
-    until = getattr(view, "eta_until", None)
-    to = f" to the end of {until}" if until not in (None, "serving") else ""
-    return f"ETA {duration(view.eta_s)}{about}{harmless(to)}"
+    to = "" if view.eta_until in (None, "serving") else f" to the end of {view.eta_until}"
+    return f"ETA {duration(view.eta_s)}{about}{to}"
 
 
-def progress_line(view: View, elapsed_s: float, gpus: Sequence[Mapping[str, Any]]) -> str:
+def progress_line(view: Assessment, elapsed_s: float, gpus: Sequence[Mapping[str, Any]]) -> str:
     """One line of a start that goes on: elapsed, phase, progress, ETA, GPU memory."""
     word = view.phase
     if view.outcome not in ("pending", "serving"):

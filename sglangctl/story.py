@@ -5,40 +5,15 @@ Pure. `status` on the host and the readiness role on the controller feed the sam
 
 from __future__ import annotations
 
-from typing import Any, Protocol
+from typing import TYPE_CHECKING, Any
 
 from sglangctl.journal import Event
 
+if TYPE_CHECKING:  # the fold's many expressions are compiled only where it is used
+    from sglangctl.startup import Assessment, Startup
+
 SERVED = frozenset(["serving", "ready", "degraded"])
 """Outcomes with which the engine answers."""
-
-
-class View(Protocol):
-    """What is read of startup.Assessment."""
-
-    @property
-    def t(self) -> float: ...
-    @property
-    def phase(self) -> str: ...
-    @property
-    def outcome(self) -> str: ...
-    @property
-    def cause(self) -> str | None: ...
-    @property
-    def progress(self) -> str | None: ...
-    @property
-    def eta_s(self) -> float | None: ...
-    @property
-    def eta_error_s(self) -> float | None: ...
-    @property
-    def evidence(self) -> tuple[str, ...]: ...
-
-
-class Fold(Protocol):
-    """What is used of startup.Startup."""
-
-    def feed(self, event: Event) -> View: ...
-    def tick(self, t: float) -> View: ...
 
 
 def gpus_of(event: Event | None) -> list[dict[str, Any]]:
@@ -50,9 +25,9 @@ def gpus_of(event: Event | None) -> list[dict[str, Any]]:
 class Story:
     """Feed it a journal's events in their order; times are the journal's, seconds since launch."""
 
-    def __init__(self, fold: Fold) -> None:
+    def __init__(self, fold: Startup) -> None:
         self.fold = fold
-        self.view: View | None = None
+        self.view: Assessment | None = None
         self.t = 0.0
         self.gpus: list[dict[str, Any]] = []
         self.generate: Event | None = None
@@ -72,7 +47,7 @@ class Story:
         self.t = max(self.t, t)
         return self._take(self.fold.tick(self.t))
 
-    def _take(self, view: View) -> bool:
+    def _take(self, view: Assessment) -> bool:
         old, self.view = self.view, view
         if not self._began or self._began[-1][0] != view.phase:
             self._began.append((view.phase, view.t))

@@ -2,19 +2,40 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
-from typing import TYPE_CHECKING, Any
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from importlib import import_module
+from typing import Any, Protocol
 
 from pyinfra.api import deploy
 from pyinfra.context import state
 
 from roles.readiness.operations import proved, reached, serving
 from roles.readiness.subject import Subject
-from roles.switch.deploy import decision_of
+from roles.spec.model import EngineSpec
+from roles.spec.render import Release
 from sglangctl.story import SERVED
 
-if TYPE_CHECKING:
-    from roles.job import EngineJob, Job
+
+class EngineJob(Protocol):
+    """What is used of roles.job.EngineJob."""
+
+    @property
+    def name(self) -> str: ...
+    @property
+    def spec(self) -> EngineSpec: ...
+    @property
+    def release(self) -> Release: ...
+
+
+class Job(Protocol):
+    """What is used of roles.job.Job."""
+
+    @property
+    def engines(self) -> Sequence[EngineJob]: ...
+    @property
+    def sudo(self) -> bool: ...
+    def each(self) -> Iterator[EngineJob]: ...
+    def facts(self) -> dict[str, Any] | None: ...
 
 
 @deploy("Readiness")
@@ -85,7 +106,8 @@ def settled_of(engine: EngineJob, job: Job, before: Mapping[str, Any] | None) ->
         if not serves(now):
             return False
         if not state.is_executing:
-            return not decision_of(engine)(dict(facts)).needed
+            decide = import_module("roles.switch.deploy").decision_of(engine)
+            return not decide(facts).needed
         return invocation(now) == invocation(then)
 
     return settled

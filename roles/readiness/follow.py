@@ -11,11 +11,10 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from sglangctl.startup import Startup
-
 from roles.readiness.subject import Subject
 from sglangctl import journal, render
-from sglangctl.story import SERVED, Story, View
+from sglangctl.startup import Assessment, Startup
+from sglangctl.story import SERVED, Story
 
 WAIT_S = 5.0
 """Of one long poll: short enough that a lost link is noticed within 20 s."""
@@ -141,7 +140,7 @@ class Follower:
     @property
     def watched(self) -> bool:
         """Without systemd nothing is known of the watch: its journal is taken for granted."""
-        return self.unit.get("watch", "active") == "active"
+        return str(self.unit.get("watch", "active")) == "active"
 
     def ending(self, silent_s: float, total_s: float) -> str | None:
         """The word of Ending, None while it goes on."""
@@ -165,7 +164,7 @@ class Follower:
             )
         return "blind" if active in ("active", None) else None
 
-    def stays_stopped(self, view: View) -> bool:
+    def stays_stopped(self, view: Assessment) -> bool:
         """A stopped rank is reported at once; that it stays so is a verdict."""
         if view.cause != "rank-stopped" or view.outcome != "stalled":
             self.stopped_since = None

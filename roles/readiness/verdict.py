@@ -7,12 +7,11 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
-from sglangctl.causes import CAUSES
-
 from roles.readiness.follow import Ending
 from roles.readiness.report import Result
 from roles.readiness.subject import Subject
 from sglangctl import render
+from sglangctl.causes import CAUSES
 from sglangctl.terminal import harmless
 
 NUMBERS = ("tokens", "tokens_per_s", "ttft_s", "accept_length")
