@@ -122,10 +122,12 @@ def _check_gpus(engine: dict[str, Any], report: Report) -> None:
 def _check_flags(given: dict[str, Any], report: Report) -> None:
     for name, value in given.items():
         where: Path = ("flags", name)
-        key = flags.owner(name)
-        if key is not None:
+        owned = flags.owner(name)
+        if owned is not None:
+            flag, key = owned
+            found = f"the flag --{name}" + (f", short for --{flag}" if flag != name else "")
             allowed = f"set it with the key {key}" if key != "flags" else "flags in `flags` itself"
-            report(where, f"the flag --{name}", allowed, key if key != "flags" else None)
+            report(where, found, allowed, key if key != "flags" else None)
         elif flags.is_secret(name):
             if not _is_reference(value):
                 allowed = "a secret is never written here: {file: ...} or {env: ...}"

@@ -84,14 +84,13 @@ def is_secret(name: str) -> bool:
     return bool(SECRET.search(name))
 
 
-def owner(name: str) -> str | None:
-    """The inventory's key that sets this flag, or None.
+def owner(name: str) -> tuple[str, str] | None:
+    """The flag of ours that this one is or is short for, and the inventory's key that sets it.
 
     SGLang's parser accepts unambiguous beginnings of flags, so `por` would set the port.
     """
-    if name in OWNED:
-        return OWNED[name]
-    return next((key for flag, key in OWNED.items() if flag.startswith(name)), None)
+    flag = name if name in OWNED else next((flag for flag in OWNED if flag.startswith(name)), None)
+    return None if flag is None else (flag, OWNED[flag])
 
 
 def split(flags: Mapping[str, FlagValue]) -> tuple[dict[str, str], list[str]]:

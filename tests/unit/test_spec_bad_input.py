@@ -51,7 +51,7 @@ ENGINE_MISTAKES = [
     ("flags: {tp_size: 8}", 'flags.tp_size: found the name "tp_size"', "with hyphens"),
     ("flags: {--tp: 8}", 'flags.--tp: found the name "--tp"', "without the leading --"),
     ("flags: {port: 1}", "flags.port: found the flag --port", "set it with the key port"),
-    ("flags: {por: 1}", "flags.por: found the flag --por", "set it with the key port"),
+    ("flags: {por: 1}", "flags.por: found the flag --por, short for --port", "the key port"),
     ("flags: {tp: 2}", "flags.tp: found", "set it with the key tensor_parallel"),
     ("flags: {api-key: x}", "flags.api-key: found", "set it with the key api_key"),
     ("flags: {model-path: /x}", "flags.model-path: found", "model.path"),
