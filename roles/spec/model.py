@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field
 from typing import Any, Literal
 
 from roles.spec import nccl
@@ -120,6 +121,10 @@ class HostSpec:
     engines: tuple[EngineSpec, ...]
     protected: tuple[str, ...] = ()
     containers: tuple[str, ...] = ()
+
+    def to_json(self) -> Any:
+        """For `pyinfra inventory.py debug-inventory`, which asks for it; secrets are masked."""
+        return json.loads(json.dumps(asdict(self), default=str))
 
 
 @dataclass(frozen=True)
