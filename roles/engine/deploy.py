@@ -18,7 +18,7 @@ def prepare_engines(job: Job) -> None:
     + job: the host's job
     """
     for engine in job.each():
-        title = f"Engine {engine.name} |"
+        title = f"{engine.name}:"
         service_user(
             name=f"{title} user",
             user=engine.spec.user,

@@ -15,5 +15,5 @@ def prepare_host(job: Job) -> None:
 
     + job: the host's job
     """
-    install_program(name="Host | sglangctl", request=job.request)
-    managed_files(name="Host | configuration", wanted=job.managed, request=job.request)
+    install_program(name="sglangctl", request=job.request)
+    managed_files(name="configuration", wanted=job.managed, request=job.request)

@@ -1,14 +1,13 @@
 """The one fact: what `sglangctl probe` says about a host, read once a phase.
 
-One round trip, not thirty. On a host without this version of the program the same program runs
-from standard input, so that a first dry run sees everything and writes nothing. Prepare and
+One round trip, not thirty. On a host without this version of the program a second one sends it
+through standard input, so that a first dry run sees everything and writes nothing. Prepare and
 execute each read it for themselves: between the plan and its confirmation the host may change.
 """
 
 from __future__ import annotations
 
 import json
-import shlex
 from typing import Any
 
 from pyinfra.api import FactBase, StringCommand
@@ -21,6 +20,7 @@ from roles.host import program
 
 JSON = dict[str, Any]
 KEY = "sglang_provision_snapshot"
+ABSENT = "program_is_absent"
 
 
 class Request(dict[str, Any]):
@@ -47,17 +47,22 @@ class HostProbe(FactBase[JSON]):
     """Returns the document of `sglangctl probe`, see there for its fields."""
 
     @override
-    def command(self, request: Request) -> StringCommand:
+    def command(self, request: Request, from_input: bool = False) -> StringCommand:
         arguments = StringCommand("probe", "--request", QuoteString(json.dumps(request)))
-        installed = shlex.quote(program.path())
-        return StringCommand(
+        python = StringCommand(
             "command -v python3 >/dev/null 2>&1 ||",
             "{ echo 'python3 is missing on this host: apt-get install python3' >&2; exit 1; };",
-            f"if [ -f {installed} ]; then cat >/dev/null; exec python3 -I -B -S {installed}",
+        )
+        if from_input:
+            return StringCommand(python, "exec python3 -I -B -", arguments)
+        installed = QuoteString(program.path())
+        return StringCommand(
+            python,
+            "[ -f",
+            installed,
+            f"] || {{ echo '{{\"{ABSENT}\": true}}'; exit 0; }}; exec python3 -I -B -S",
+            installed,
             arguments,
-            "; else exec python3 -I -B -",
-            arguments,
-            "; fi",
         )
 
     @override
@@ -77,11 +82,15 @@ def snapshot(request: JSON) -> JSON | None:
     cached: JSON = host.connector_data.setdefault(KEY, {})
     if phase not in cached:
         # The failure is cached too: otherwise every operation asks a dead host again.
-        cached[phase] = host.get_fact(
-            HostProbe, request=Request(request), _stdin=Input([program.loader()])
-        )
-    document: JSON | None = cached[phase]
-    return document
+        wanted = Request(request)
+        document = host.get_fact(HostProbe, request=wanted)
+        if document is not None and ABSENT in document:
+            document = host.get_fact(
+                HostProbe, request=wanted, from_input=True, _stdin=Input([program.loader()])
+            )
+        cached[phase] = document
+    found: JSON | None = cached[phase]
+    return found
 
 
 def forget() -> None:

@@ -23,13 +23,13 @@ def switch_engines(job: Job) -> None:
     """
     for engine in job.each():
         watch_restarted(
-            name=f"Switch {engine.name} | watch",
+            name=f"{engine.name}: watch",
             engine=engine.name,
             reasons=watch_reasons_of(engine, job),
             request=job.request,
         )
         switched(
-            name=f"Switch {engine.name} | live release",
+            name=f"{engine.name}: live release",
             engine=engine.name,
             digest=engine.release.digest,
             decide=decision_of(engine),
@@ -82,7 +82,9 @@ def stop_engines(job: Job) -> None:
     + job: the host's job
     """
     for engine in job.each():
-        stopped(name=f"Stop {engine.name}", engine=engine.name, request=job.request, sudo=job.sudo)
+        stopped(
+            name=f"{engine.name}: stopped", engine=engine.name, request=job.request, sudo=job.sudo
+        )
 
 
 @deploy("Remove")
@@ -94,5 +96,5 @@ def remove_engines(job: Job) -> None:
     """
     for engine in job.each():
         removed(
-            name=f"Remove {engine.name}", engine=engine.name, request=job.request, sudo=job.sudo
+            name=f"{engine.name}: removed", engine=engine.name, request=job.request, sudo=job.sudo
         )
