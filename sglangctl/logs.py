@@ -7,24 +7,19 @@ from __future__ import annotations
 
 import argparse
 import contextlib
-import os
 import re
 import sys
 import time
 from collections.abc import Iterator
 from pathlib import Path
-from typing import BinaryIO
 
+from sglangctl.logtail import Logtail
 from sglangctl.masking import Masker, secrets_of
 from sglangctl.paths import Paths
 from sglangctl.terminal import harmless, without_ansi
 
 BLOCK = 1 << 16
 LOOK_S = 0.2
-MARK = 64
-"""Bytes before our offset by which a truncated and refilled file is told."""
-LONGEST = 1 << 20
-"""A longer "line" is not one: it is shown in pieces, so that memory stays bounded."""
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -40,11 +35,13 @@ def run(args: argparse.Namespace) -> int:
     try:
         file = paths.engine_log(args.name)
         masker = Masker(all_secrets(args.name, paths))
-        if args.lines > 0 or not args.follow:
-            for line in last_lines(file, max(0, args.lines), missing_ok=args.follow):
+        # What is written meanwhile is the follower's: nothing is shown twice or left out.
+        end = file.stat().st_size if file.exists() or not args.follow else None
+        if end is not None:
+            for line in last_lines(file, max(0, args.lines), end):
                 print(shown(line, masker))
         if args.follow:
-            follow(Tail(file), masker)
+            follow(Logtail(file, offset=end, mask=masker.mask), masker)
     except PermissionError as error:
         return refuse(f"{error.filename} cannot be read by this user: run it with sudo")
     except FileNotFoundError:
@@ -82,26 +79,22 @@ def redrawn(line: bytes) -> bytes:
     return pieces[-1] if pieces else b""
 
 
-def last_lines(file: Path, count: int, missing_ok: bool = False) -> list[bytes]:
-    """The last `count` lines, from the rotated file before where this one has fewer.
+def last_lines(file: Path, count: int, end: int) -> list[bytes]:
+    """The last `count` lines before byte `end`, from the rotated file where this one has fewer.
 
     An unfinished last line (a progress bar at work) counts.
     """
-    try:
-        lines = tail_of(file, count)
-    except FileNotFoundError:
-        if missing_ok:
-            return []
-        raise
+    lines = tail_of(file, count, end)
     if len(lines) < count:
         with contextlib.suppress(FileNotFoundError):
-            lines = tail_of(rotated(file), count - len(lines)) + lines
+            old = rotated(file)
+            lines = tail_of(old, count - len(lines), old.stat().st_size) + lines
     return lines
 
 
-def tail_of(file: Path, count: int) -> list[bytes]:
+def tail_of(file: Path, count: int, end: int) -> list[bytes]:
     with open(file, "rb") as source:
-        position = source.seek(0, os.SEEK_END)
+        position = end
         data = b""
         while position > 0 and data.count(b"\n") <= count:
             size = min(BLOCK, position)
@@ -119,66 +112,18 @@ def rotated(file: Path) -> Path:
     return file.with_name(file.name + ".1")
 
 
-def follow(tail: Tail, masker: Masker) -> None:
+def follow(tail: Logtail, masker: Masker) -> None:
     """Print what is appended until the reader goes away or Ctrl-C."""
     while True:
-        for line in tail.read():
-            print(shown(line, masker))
+        for piece in tail.poll():
+            for line in new_lines(piece.text, masker):
+                print(line)
         sys.stdout.flush()
         time.sleep(LOOK_S)
 
 
-class Tail:
-    """Lines appended to a file that may be truncated (its old content copied beside it) or
-    replaced while we read. Begins at its end."""
-
-    def __init__(self, file: Path) -> None:
-        self.file = file
-        self._rest = b""
-        self._inode, self._offset = 0, 0
-        self._mark = b""
-        with contextlib.suppress(FileNotFoundError), open(file, "rb") as source:
-            self._inode = os.fstat(source.fileno()).st_ino
-            self._offset = source.seek(0, os.SEEK_END)
-            self._remember(source)
-
-    def read(self) -> Iterator[bytes]:
-        """The complete lines (or redrawn pieces) since the last call."""
-        try:
-            source: BinaryIO = open(self.file, "rb")  # noqa: SIM115
-        except FileNotFoundError:
-            return
-        with source:
-            if not self._goes_on(source):
-                # What was written between our last look and the rotation is in the copy.
-                with contextlib.suppress(FileNotFoundError), open(rotated(self.file), "rb") as old:
-                    yield from self._lines(old, self._offset)
-                self._inode, self._offset = os.fstat(source.fileno()).st_ino, 0
-            yield from self._lines(source, self._offset)
-            self._offset = source.tell()
-            self._remember(source)
-
-    def _goes_on(self, source: BinaryIO) -> bool:
-        """Whether this is the file that we read, and only longer. A truncated file that has
-        grown past our offset again is told by the bytes before it."""
-        if os.fstat(source.fileno()).st_ino != self._inode:
-            return False
-        source.seek(self._offset - len(self._mark))
-        return source.read(len(self._mark)) == self._mark
-
-    def _remember(self, source: BinaryIO) -> None:
-        size = min(MARK, self._offset)
-        source.seek(self._offset - size)
-        self._mark = source.read(size)
-
-    def _lines(self, source: BinaryIO, offset: int) -> Iterator[bytes]:
-        source.seek(offset)
-        while True:
-            data = source.read(BLOCK)
-            if not data:
-                return
-            *pieces, self._rest = re.split(rb"[\r\n]", self._rest + data)
-            if len(self._rest) > LONGEST:
-                pieces.append(self._rest)
-                self._rest = b""
-            yield from (piece for piece in pieces if piece)
+def new_lines(text: str, masker: Masker) -> Iterator[str]:
+    """What may be printed of a new piece; each redrawing of a progress bar is a line."""
+    for line in re.split(r"[\r\n]", text):
+        if line.strip():
+            yield harmless(masker.mask(without_ansi(line)))

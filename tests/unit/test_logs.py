@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
+import time
 from pathlib import Path
 
 import pytest
@@ -68,58 +69,53 @@ def test_last_lines_of_a_large_file(log: Path, capsys: pytest.CaptureFixture[str
     assert output(capsys, "-n", "10000")[0] == "line 40000"
 
 
-def test_follow_sees_each_line_once_across_copytruncate(log: Path) -> None:
-    log.write_text("before\n")
-    tail = logs.Tail(log)
-    with open(log, "ab", buffering=0) as engine:
-        engine.write(b"one\ntw")
-        assert list(tail.read()) == [b"one"]
-        engine.write(b"o\nthree\n")
-        logs.rotated(log).write_bytes(log.read_bytes())
-        os.truncate(log, 0)
-        engine.write(b"four\n\rbar 1\rbar 2")
-        assert list(tail.read()) == [b"two", b"three", b"four", b"bar 1"]
-        engine.write(b"\n")
-        assert list(tail.read()) == [b"bar 2"]
-
-
-def test_follow_sees_a_replaced_and_a_late_file(log: Path) -> None:
-    tail = logs.Tail(log)
-    assert list(tail.read()) == []
-    log.write_text("first\n")
-    assert list(tail.read()) == [b"first"]
-    os.rename(log, logs.rotated(log))
-    log.write_text("second, longer than the first\n")
-    assert list(tail.read()) == [b"second, longer than the first"]
-
-
-def test_a_line_without_end_does_not_fill_the_memory(log: Path) -> None:
-    log.touch()
-    tail = logs.Tail(log)
-    log.write_bytes(b"x" * (3 * logs.LONGEST + 5))
-    pieces = list(tail.read())
-    assert sum(map(len, pieces)) >= 2 * logs.LONGEST and max(map(len, pieces)) <= 2 * logs.LONGEST
-
-
 def test_no_log(log: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert cli.main(["logs", "kimi"]) == 2
     assert "was never started" in capsys.readouterr().err
     assert cli.main(["logs", "../x"]) == 2
 
 
-def test_command_follows(log: Path) -> None:
+def test_follows_across_rotations(log: Path) -> None:
+    release(log, "one", "planted-key")
     log.write_text("before\n")
     process = subprocess.Popen(
         [sys.executable, "-m", "sglangctl", "logs", "kimi", "-f"],
         stdout=subprocess.PIPE,
         text=True,
     )
-    try:
+
+    def line() -> str:
         assert process.stdout is not None
-        assert process.stdout.readline() == "before\n"
+        return process.stdout.readline()
+
+    try:
+        assert line() == "before\n"
         with open(log, "a") as engine:
-            engine.write("after\n")
-        assert process.stdout.readline() == "after\n"
+            engine.write("planted-key\x1b[0m \x07 and a long line\n")
+            engine.flush()
+            assert line() == "*** \\x07 and a long line\n"
+            os.truncate(log, 0)
+            engine.write("\rbar 1\rbar 2\n")
+            engine.flush()
+            assert line() == "bar 1\n" and line() == "bar 2\n"
+        os.rename(log, logs.rotated(log))
+        log.write_text("another file\n")
+        assert line() == "another file\n"
+    finally:
+        process.kill()
+        process.wait()
+
+
+def test_follows_a_log_that_is_not_there_yet(log: Path) -> None:
+    process = subprocess.Popen(
+        [sys.executable, "-m", "sglangctl", "logs", "kimi", "-f"],
+        stdout=subprocess.PIPE,
+        text=True,
+    )
+    try:
+        time.sleep(0.3)
+        log.write_text("first\n")
+        assert process.stdout is not None and process.stdout.readline() == "first\n"
     finally:
         process.kill()
         process.wait()
