@@ -80,7 +80,14 @@ def main(argv: Sequence[str]) -> int:
         allow_abbrev=False,
     )
     module.add_arguments(parser)
-    args = parser.parse_args(argv[1:])
+    words = list(argv[1:])
+    if getattr(module, "TAKES_COMMAND", False):
+        # argparse gives what follows `--` to whichever positional still has room.
+        place = words.index("--") if "--" in words else len(words)
+        args = parser.parse_args(words[:place])
+        args.command = words[place + 1 :]
+    else:
+        args = parser.parse_args(words)
     try:
         return int(module.run(args))
     except BrokenPipeError:

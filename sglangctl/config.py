@@ -37,9 +37,12 @@ class Limits:
     """A rank in state T is named at the latest this long after it was stopped."""
     unresponsive_idle_s: float = 30.0
     unresponsive_busy_s: float = 120.0
+    restart_unresponsive_s: float = 60.0
+    """Unresponsive for this long is restarted, where readiness.restart_unresponsive says so."""
     probe_starting_s: float = 0.5
     """Between the end of one HTTP probe and the next, until it serves."""
-    probe_serving_s: float = 10.0
+    probe_serving_s: float = 4.0
+    """With http_timeout_s it must stay below unresponsive_idle_s."""
     http_timeout_s: float = 25.0
     """Above SGLang's own 20 s, or its answer 503 is never seen."""
     generate_timeout_s: float = 600.0

@@ -7,6 +7,7 @@ already masked: no piece ends within one.
 from __future__ import annotations
 
 import codecs
+import errno
 import os
 import re
 import stat
@@ -27,6 +28,8 @@ KEPT_BACK = 1024
 """Characters of a huge line that stay behind, so that no secret (shorter than this) is cut."""
 LOOK_BACK = 8 << 20
 """Bytes of an old log searched for the beginning of a run that nobody watched."""
+OWN_WORDS = "sglangctl wait: "
+"""How lines begin that `sglangctl wait` adds to the engine's log (it shares the unit's output)."""
 STAMP = re.compile(rb"^\[(\d{4}-\d\d-\d\d \d\d:\d\d:\d\d)", re.M)
 
 
@@ -94,9 +97,7 @@ class Logtail:
 
     def _open(self) -> bool:
         try:
-            # The folder may be the engine's: neither its links nor its pipes are followed.
-            flags = os.O_RDONLY | os.O_CLOEXEC | os.O_NOFOLLOW | os.O_NONBLOCK
-            self._fd = os.open(self.path, flags)
+            self._fd = open_regular(self.path)
         except FileNotFoundError:
             self.error = "not there yet"
             # What appears later is new from its first byte.
@@ -106,10 +107,6 @@ class Logtail:
             self.error = error.strerror or str(error)
             return False
         found = os.fstat(self._fd)
-        if not stat.S_ISREG(found.st_mode):
-            self.error = "not a regular file"
-            self._close()
-            return False
         self.error = None
         self._identity = (found.st_dev, found.st_ino)
         if self._first:
@@ -172,6 +169,16 @@ class Logtail:
         return pieces
 
 
+def open_regular(path: Path) -> int:
+    """A descriptor to read a file; OSError for anything else. The folder may be the engine's:
+    neither its links nor its pipes are followed by root."""
+    descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NOFOLLOW | os.O_NONBLOCK)
+    if stat.S_ISREG(os.fstat(descriptor).st_mode):
+        return descriptor
+    os.close(descriptor)
+    raise OSError(errno.EINVAL, "not a regular file", str(path))
+
+
 def safe_cut(text: str, cut: int, mask: Callable[[str], str]) -> int:
     """The last place at or before `cut` where no secret is cut in two."""
     start = max(0, cut - KEPT_BACK)
@@ -188,7 +195,7 @@ def beginning_of_run(path: Path, launched: float) -> int:
     SGLang stamps its lines with local time, in whole seconds; lines before its first stamp are
     lost. Without a stamp of that time: the end of the file. OSError when it cannot be read.
     """
-    with open(path, "rb") as file:
+    with open(open_regular(path), "rb") as file:
         size = file.seek(0, os.SEEK_END)
         start = max(0, size - LOOK_BACK)
         file.seek(start)

@@ -11,6 +11,7 @@ from sglangctl import procfs
 
 LISTEN = "0A"
 """The state TCP_LISTEN in /proc/net/tcp (proc(5), include/net/tcp_states.h)."""
+ESTABLISHED = "01"
 
 
 @dataclass(frozen=True)
@@ -46,6 +47,22 @@ def owners(port: int, pids: Iterable[int] | None = None, net_of: int | None = No
     return sorted(
         {owner for found in holders_of(inodes, pids).values() for owner in found} if inodes else ()
     )
+
+
+def connections(port: int, pid: int | None = None) -> int | None:
+    """Established TCP connections to `port` here (of `pid`'s network namespace); None: unknown."""
+    found = None
+    for name in ("tcp", "tcp6"):
+        try:
+            with open(f"{procfs.PROC}/{pid or 'self'}/net/{name}", encoding="ascii") as file:
+                lines = [line.split() for line in file if f":{port:04X} " in line]
+        except OSError:
+            continue
+        local = f":{port:04X}"
+        found = (found or 0) + sum(
+            len(line) > 3 and line[1].endswith(local) and line[3] == ESTABLISHED for line in lines
+        )
+    return found
 
 
 def holders_of(inodes: Iterable[int], pids: Iterable[int] | None = None) -> dict[int, list[int]]:

@@ -10,6 +10,7 @@ import json
 import os
 import time
 from dataclasses import dataclass
+from typing import Any
 
 from sglangctl import procfs, systemd
 
@@ -32,6 +33,8 @@ CLD_EXITED = 1
 """ExecMainCode: 1 exited, 2 killed, 3 dumped (waitid(2))."""
 UNIT_PROCESS_EXITED = "98e322203f7a4ed290d09fe03c09fe15"
 """MESSAGE_ID of systemd's line "Main process exited, code=..., status=..." (sd-messages.h)."""
+UNIT_STOPPING = "de5b426a63be47a7b6ac3eaac82e2f6f"
+"""MESSAGE_ID of "Stopping ...": a stop job began. A crash has none."""
 
 
 @dataclass(frozen=True)
@@ -119,8 +122,21 @@ def exit_of(unit: str, invocation_id: str, pid: int, patience_s: float = 1.5) ->
 
 def logged_exit(invocation_id: str) -> int | None:
     """The end of a run's main process from the system's journal, None if it is not there."""
+    for entry in reversed(logged(invocation_id, UNIT_PROCESS_EXITED)):
+        if entry.get("COMMAND", "ExecStart") != "ExecStart":
+            continue  # ExecStartPost and the like end under the same message id
+        codes = {"exited": 1, "killed": 2, "dumped": 3}
+        try:
+            return returncode(codes[entry["EXIT_CODE"]], int(entry["EXIT_STATUS"]))
+        except (ValueError, KeyError, TypeError):
+            continue
+    return None
+
+
+def logged(invocation_id: str, message_id: str) -> list[dict[str, Any]]:
+    """systemd's own entries of one kind on one run, oldest first; empty where it has no journal."""
     if not invocation_id:
-        return None
+        return []
     result = systemd.run(
         [
             "journalctl",
@@ -129,30 +145,30 @@ def logged_exit(invocation_id: str) -> int | None:
             "--output=json",
             "--lines=20",
             f"INVOCATION_ID={invocation_id}",
-            f"MESSAGE_ID={UNIT_PROCESS_EXITED}",
+            f"MESSAGE_ID={message_id}",
         ],
         timeout_s=5.0,
     )
-    for line in reversed(result.stdout.splitlines()):
+    found = []
+    for line in result.stdout.splitlines():
         try:
             entry = json.loads(line)
-            if entry.get("COMMAND", "ExecStart") != "ExecStart":
-                continue  # ExecStartPost and the like end under the same message id
-            codes = {"exited": 1, "killed": 2, "dumped": 3}
-            return returncode(codes[entry["EXIT_CODE"]], int(entry["EXIT_STATUS"]))
-        except (ValueError, KeyError, AttributeError):
+        except ValueError:
             continue
-    return None
+        if isinstance(entry, dict):
+            found.append(entry)
+    return found
 
 
-def being_stopped(unit: str) -> bool:
-    """Whether somebody asked systemd to stop (or restart) the unit: a job says so."""
+def being_stopped(unit: str, invocation_id: str) -> bool:
+    """Whether somebody asked systemd to stop (or restart) this run: a job says so, or, when that
+    is done already, the system's journal."""
     result = systemd.systemctl("list-jobs", "--no-legend", "--plain", "--full", timeout_s=5.0)
     for line in result.stdout.splitlines():
         words = line.split()
         if len(words) >= 3 and words[1] == unit and words[2] in ("stop", "restart"):
             return True
-    return False
+    return bool(logged(invocation_id, UNIT_STOPPING))
 
 
 def age_s(pid: int) -> float | None:

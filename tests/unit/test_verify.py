@@ -3,7 +3,6 @@ from __future__ import annotations
 import json
 import os
 import signal
-import socket
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -13,15 +12,14 @@ import pytest
 
 from sglangctl import procfs
 from sglangctl.cli import main
+from tests.unit.engine_host import free_port, serves, write_config
 from tests.unit.http_engine import Engine, serving
 from tests.unit.tiny_engine import running
 
 
 @pytest.fixture
 def port() -> int:
-    with socket.socket() as free:
-        free.bind(("127.0.0.1", 0))
-        return int(free.getsockname()[1])
+    return free_port()
 
 
 @pytest.fixture
@@ -29,27 +27,6 @@ def root(tmp_path: Path, port: int, monkeypatch: pytest.MonkeyPatch) -> Iterator
     monkeypatch.setenv("SGLANGCTL_ROOT", str(tmp_path))
     write_config(tmp_path, port)
     yield tmp_path
-
-
-def write_config(root: Path, port: int, **more: Any) -> None:
-    folder = root / "etc/sglangctl/engines"
-    folder.mkdir(parents=True, exist_ok=True)
-    document = {
-        "v": 1, "name": "tiny", "unit": "sglang-tiny.service", "user": "root", "port": port,
-        "listen": "127.0.0.1", "model": "/m", "served_name": "tiny",
-        "limits": {"http_timeout_s": 2.0, "generate_timeout_s": 5.0}, **more,
-    }  # fmt: skip
-    (folder / "tiny.json").write_text(json.dumps(document))
-
-
-def serves(port: int, seconds: float = 20.0) -> None:
-    end = time.monotonic() + seconds
-    while time.monotonic() < end:
-        with socket.socket() as client:
-            if client.connect_ex(("127.0.0.1", port)) == 0:
-                return
-        time.sleep(0.05)
-    raise AssertionError("the tiny engine did not come up")
 
 
 def verify(capsys: pytest.CaptureFixture[str], pid: int) -> tuple[int, dict[str, Any]]:
@@ -97,9 +74,7 @@ def test_a_stopped_process_is_named(
 def test_another_server_on_our_port_is_never_ready(
     root: Path, port: int, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    with socket.socket() as other:
-        other.bind(("127.0.0.1", 0))
-        elsewhere = other.getsockname()[1]
+    elsewhere = free_port()
     # The port answers everything rightly, but it is this test's process that answers.
     with running(elsewhere) as engine, serving(Engine(), port) as impostor:
         serves(elsewhere)

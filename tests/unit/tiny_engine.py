@@ -2,6 +2,7 @@
 
 Main process, `sglang::scheduler_TPn` and `sglang::detokenizer`, as real processes that can be
 stopped and killed. A killed child ends the whole, as SGLang does: its line in the log, then -9.
+After SIGUSR1 it hangs: /health is not answered, and no process shows why.
 """
 
 from __future__ import annotations
@@ -50,6 +51,8 @@ def main() -> int:
     say("Load weight end. elapsed=0.20 s, type=Tiny, avail mem=80.00 GB, mem usage=10.00 GB.")
     signal.signal(signal.SIGTERM, lambda number, frame: sys.exit(0))
     engine = Engine(model=args.model)
+    # Hang: answer nothing any more, while every process looks alive.
+    signal.signal(signal.SIGUSR1, lambda number, frame: setattr(engine, "health_delay_s", 600.0))
     with serving(engine, args.port):
         say(f"INFO:     Uvicorn running on http://127.0.0.1:{args.port} (Press CTRL+C to quit)")
         say("The server is fired up and ready to roll!")

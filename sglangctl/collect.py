@@ -1,0 +1,362 @@
+"""Gathers the events of one run: log, processes, GPUs, port, HTTP probes.
+
+One thread does everything but what may hang: HTTP questions, the driver and the proof have each
+a thread of their own with one question in flight, and their answers are taken when they are there.
+"""
+
+from __future__ import annotations
+
+import os
+import select
+import time
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from sglangctl import gpus, oom, port_owner, procfs, sockets, unit
+from sglangctl.config import EngineConfig
+from sglangctl.http_probe import Answer, Endpoint, Prober, ask
+from sglangctl.logtail import OWN_WORDS, Logtail, Piece
+from sglangctl.pidwatch import Pidwatch
+from sglangctl.processes import Collector, Process, shape
+from sglangctl.proof import Proof, gather, served_models
+from sglangctl.recorder import Recorder
+from sglangctl.run import Run
+
+LOG_S = 0.25
+GPU_UP_S = 5.0
+SOCKET_UP_S = 30.0
+SMI_S = 5.0
+"""Between two looks where nvidia-smi answers: each one is a process of its own."""
+TICK_S = 1.0
+PROOF_TRIES = 3
+PROOF_AGAIN_S = 30.0
+SHM_FULL_MIB = 16
+
+
+@dataclass(frozen=True)
+class End:
+    """How a run's main process ended; None: not to be found out."""
+
+    returncode: int | None
+
+
+class Collection:
+    """The events of one run, from now on. `prove`: generate once when it serves."""
+
+    def __init__(
+        self,
+        config: EngineConfig,
+        run: Run,
+        where: Endpoint,
+        tail: Logtail,
+        recorder: Recorder,
+        prove: bool = True,
+    ) -> None:
+        self.config, self.run, self.recorder = config, run, recorder
+        self._where, self._tail, self._prove = where, tail, prove
+        self._limits = config.limits
+        self._collector = Collector()
+        self.processes: list[Process] = []
+        self._shape: Any = None
+        self._owner: port_owner.Owner | str | None = "unknown"
+        self._models_asked = False
+        self._stop_said = False
+        self._frozen: Path | None = None
+        self._kills = oom.Counter(oom.memory_folders(run.main_pid))
+        self.main = Pidwatch(run.main_pid)
+        self._pipe = os.pipe()
+        os.set_blocking(self._pipe[0], False)
+        os.set_blocking(self._pipe[1], False)
+        self._http = Prober(self.wake)
+        self._gpu = Prober(self.wake)
+        self._proof = Prober(self.wake)
+        self._proofs = 0
+        self._proof_due = 0.0
+        self._due = dict.fromkeys(("log", "look", "gpu", "health", "tick"), 0.0)
+        self._socket_due = 0.0
+
+    def wake(self) -> None:
+        """End a sleep; may be called from any thread, and from a signal handler."""
+        try:
+            os.write(self._pipe[1], b"x")
+        except (BlockingIOError, OSError):
+            return  # enough wake-ups are under way, or we are closed already
+
+    def sleep(self, limit_s: float = TICK_S) -> None:
+        """Until something is due, an answer is there or the main process ends."""
+        now = time.monotonic()
+        due = min(self._due.values())
+        if self.recorder.due is not None:
+            due = min(due, self.run.launched + self.recorder.due)
+        poller = select.poll()
+        poller.register(self._pipe[0], select.POLLIN)
+        if self.main.fileno is not None:
+            poller.register(self.main.fileno, select.POLLIN)
+        wait_s = max(0.0, min(limit_s, due - now))
+        poller.poll(wait_s * 1000 + 1)
+        try:
+            while os.read(self._pipe[0], 4096):
+                pass
+        except BlockingIOError:
+            return
+
+    def step(self) -> None:
+        """Everything that is due now."""
+        now = time.monotonic()
+        up = self.recorder.up
+        self._answers()
+        if self._is_due("log", now, LOG_S * (2 if up else 1)):
+            self._log(self._tail.poll())
+        if self._is_due("look", now, self._limits.sample_s):
+            self._look(now, up)
+        if now >= self._due["gpu"] and self._gpu.start(gpus.read):
+            self._due["gpu"] = now + (GPU_UP_S if up else self._limits.sample_s)
+        if now >= self._due["health"] and self._http.start(self._question()):
+            self._due["health"] = now + 3600.0  # set anew when the answer is there
+        self._start_proof(now, up)
+        t = self.run.t()
+        due = self.recorder.due
+        if self._is_due("tick", now, TICK_S) or (due is not None and t >= due):
+            self.recorder.tick(t)
+
+    def finish(self, end: End) -> None:
+        """The main process is gone: its last words, then the `exit` event."""
+        self._answers()
+        self._log(self._tail.drain())
+        self._note_stop()
+        known = {process.pid for process in self.processes} | {self.run.main_pid}
+        fields: dict[str, Any] = {"returncode": end.returncode}
+        kills = self._kills.kills()
+        if kills is not None:
+            fields.update(oom_kills=kills, oom=kills > 0)
+        if kills is None or kills == 0:
+            kernel = oom.kernel_log(self.run.launched)
+            if kernel.killed is not None:
+                fields["oom"] = bool(fields.get("oom")) or bool(known & set(kernel.killed))
+            if kernel.xid is not None:
+                fields["xid"] = kernel.xid
+        if _free_mib("/dev/shm", SHM_FULL_MIB) is False:
+            fields["shm_full"] = True
+        if end.returncode is None:
+            del fields["returncode"]
+        self.recorder.record(self.run.t(), "exit", **fields)
+
+    def close(self) -> None:
+        for prober in (self._http, self._gpu, self._proof):
+            prober.close()
+        self.main.close()
+        self._tail.close()
+        for descriptor in self._pipe:
+            os.close(descriptor)
+        self._pipe = (-1, -1)
+
+    def stopping(self, by: str | None = None) -> None:
+        """Say once that this end is wanted."""
+        if self._stop_said:
+            return
+        self._stop_said = True
+        fields: dict[str, Any] = {"by": by} if by else {}
+        self.recorder.record(self.run.t(), "step", step="stop", **fields)
+
+    def _is_due(self, name: str, now: float, interval_s: float) -> bool:
+        if now < self._due[name]:
+            return False
+        self._due[name] = now + interval_s
+        return True
+
+    def _log(self, pieces: list[Piece]) -> None:
+        for piece in pieces:
+            text = piece.text
+            if OWN_WORDS in text:
+                # What `sglangctl wait` said of a failure is not evidence of another.
+                lines = text.splitlines(keepends=True)
+                text = "".join(line for line in lines if not line.startswith(OWN_WORDS))
+            if text:
+                self.recorder.record(self.run.t(), "log", data=text, offset=piece.offset)
+
+    def _look(self, now: float, up: bool) -> None:
+        """Processes; and the port, more seldom once it is ours."""
+        pids = self.run.pids()
+        self.processes = self._collector.sample(pids)
+        fields: dict[str, Any] = {
+            "processes": [process.event() for process in self.processes],
+        }
+        kills = self._kills.kills()
+        if kills:
+            fields["oom_kills"] = kills
+        if self.run.folder is not None and frozen(self.run.folder):
+            fields["frozen"] = True
+        found = (shape(self.processes), kills, fields.get("frozen"))
+        changed = self._shape is not None and found != self._shape
+        self._shape = found
+        self.recorder.record(self.run.t(), "process", alarming=changed, **fields)
+        if now >= self._socket_due:
+            self._look_at_port()
+            self._socket_due = now + (SOCKET_UP_S if up and self._port_is_ours else 0.0)
+
+    @property
+    def _port_is_ours(self) -> bool:
+        return isinstance(self._owner, port_owner.Owner) and self._owner.ours is True
+
+    def _look_at_port(self) -> None:
+        owner = port_owner.find(
+            self.config.port,
+            self.config.listen,
+            [process.pid for process in self.processes],
+            self.run.main_pid,
+        )
+        if owner is not None and owner.ours and not self._younger(owner.pid):
+            owner = port_owner.Owner(owner.port, owner.pid, False)
+        if owner == self._owner:
+            return
+        self._owner = owner
+        fields: dict[str, Any] = {"port": self.config.port, "owner_pid": None}
+        if owner is not None:
+            fields["owner_pid"] = owner.pid
+            if owner.ours is not None:
+                fields["ours"] = owner.ours
+            if owner.pid is None:
+                # Somebody listens; "owner_pid": null would say that nobody does.
+                del fields["owner_pid"]
+        self.recorder.record(self.run.t(), "socket", **fields)
+
+    def _younger(self, pid: int | None) -> bool:
+        """Whether a process began after the launch (a left-over of the last run did not)."""
+        main = procfs.stat(self.run.main_pid)
+        found = procfs.stat(pid) if pid is not None else None
+        return main is None or found is None or found.start >= main.start
+
+    def _question(self) -> Any:
+        where, limit_s = self._where, self._limits.http_timeout_s
+        path = "/health"
+        if self.recorder.up and not self._models_asked:
+            self._models_asked, path = True, "/v1/models"
+        return lambda: ask(where, path, limit_s)
+
+    def _answers(self) -> None:
+        answer = self._http.poll()
+        if answer is not None:
+            self._take_http(answer)
+        reading = self._gpu.poll()
+        if isinstance(reading, gpus.Reading):
+            self._take_gpus(reading)
+        proof = self._proof.poll()
+        if isinstance(proof, Proof):
+            self._take_proof(proof)
+        for defect in (answer, reading, proof):
+            if isinstance(defect, Exception):
+                raise defect
+
+    def _take_http(self, answer: Answer) -> None:
+        up = self.recorder.up
+        pause = self._limits.probe_serving_s if up else self._limits.probe_starting_s
+        self._due["health"] = time.monotonic() + pause
+        fields: dict[str, Any] = {
+            "path": answer.path,
+            "status": answer.status,
+            "error": answer.error,
+            "seconds": round(answer.seconds, 3),
+        }
+        if answer.path == "/v1/models":
+            models = served_models(answer)
+            if models is not None:
+                fields["models"] = list(models)
+            self._due["health"] = time.monotonic()
+        if answer.error != "ConnectionRefusedError" and not self._port_is_ours:
+            # Somebody answers: who it is belongs before the answer.
+            self._look_at_port()
+        bad = answer.status != 200
+        if up and bad:
+            self._note_stop()
+        if up:
+            clients = sockets.connections(self.config.port, self.run.main_pid)
+            if clients is not None:
+                fields["clients"] = clients
+        self.recorder.record(self.run.t(), "http", alarming=up and bad, **fields)
+        if self.recorder.up and not up:
+            # It has just come up: the next questions need not wait for the old rhythm.
+            self._due["health"] = time.monotonic()
+            self._socket_due = 0.0
+
+    def _take_gpus(self, reading: gpus.Reading) -> None:
+        if reading.gpus is None:
+            self._due["gpu"] = time.monotonic() + 60.0
+            return
+        if reading.source != "nvml":
+            self._due["gpu"] = max(self._due["gpu"], time.monotonic() + SMI_S)
+        ours = {process.pid for process in self.processes}
+        chosen = self.config.gpus
+        shown = []
+        for gpu in reading.gpus:
+            if chosen != "all" and gpu.index not in chosen:
+                continue
+            entry: dict[str, Any] = {
+                "index": gpu.index,
+                "memory_used_mib": gpu.memory_used_mib,
+                "memory_total_mib": gpu.memory_total_mib,
+                "utilization_pct": gpu.utilization_pct,
+                "power_w": gpu.power_w,
+            }
+            held = [memory for pid, memory in gpu.processes if pid in ours]
+            if held and None not in held:
+                entry["ours_mib"] = sum(memory for memory in held if memory is not None)
+            shown.append({key: value for key, value in entry.items() if value is not None})
+        self.recorder.record(self.run.t(), "gpu", gpus=shown)
+
+    def _start_proof(self, now: float, up: bool) -> None:
+        ours = isinstance(self._owner, port_owner.Owner) and self._owner.ours is not False
+        wanted = self._prove and up and ours and self._proofs < PROOF_TRIES
+        if not wanted or now < self._proof_due:
+            return
+        config, where, run = self.config, self._where, self.run
+        if self._proof.start(lambda: gather(config, where, run.main_pid, run.pids())):
+            self._proofs += 1
+            self._proof_due = now + 3600.0  # set anew if another try is wanted
+
+    def _take_proof(self, proof: Proof) -> None:
+        made = proof.generation
+        if made is None:
+            # /health was not 200 just then: the probes say so; once more a little later.
+            self._proof_due = time.monotonic() + PROOF_AGAIN_S
+            return
+        fields = made.event()
+        if proof.facts.served_models is not None:
+            fields["models"] = list(proof.facts.served_models)
+        if self.config.drafter is not None and proof.acceptance is not None:
+            length = proof.acceptance.length
+            fields["accept_length"] = None if length is None else round(length, 3)
+            fields["accept_source"] = proof.acceptance.source
+        if proof.facts.speculative is not None and self.config.drafter is not None:
+            fields["speculative"] = proof.facts.speculative
+            fields["speculative_faults"] = list(proof.facts.speculative_faults)
+        self.recorder.record(self.run.t(), "generate", **fields)
+        if made.status != 200:
+            self._proof_due = time.monotonic() + PROOF_AGAIN_S
+
+    def _note_stop(self) -> None:
+        if (
+            not self._stop_said
+            and self.run.folder is not None
+            and unit.being_stopped(self.config.unit, self.run.id)
+        ):
+            self.stopping("systemd")
+
+
+def frozen(folder: Path) -> bool:
+    """Whether a cgroup is frozen (v2 cgroup.events, v1 freezer.state)."""
+    try:
+        return "frozen 1" in (folder / "cgroup.events").read_text()
+    except OSError:
+        return False
+
+
+def _free_mib(path: str, limit_mib: int) -> bool | None:
+    """Whether at least `limit_mib` are free; None when it cannot be told."""
+    try:
+        found = os.statvfs(path)
+    except OSError:
+        return None
+    if found.f_blocks == 0:
+        return None
+    return found.f_bavail * found.f_frsize >= limit_mib * 2**20

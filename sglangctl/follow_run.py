@@ -1,0 +1,154 @@
+"""Watches one run of an engine from its launch (or from now) to its end, into its journal."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+from sglangctl import journal, launching, stacks, systemd
+from sglangctl.collect import Collection, End
+from sglangctl.config import EngineConfig
+from sglangctl.http_probe import endpoint
+from sglangctl.logtail import Logtail, beginning_of_run
+from sglangctl.masking import Masker, secrets_of
+from sglangctl.paths import Paths
+from sglangctl.recorder import Recorder
+from sglangctl.run import Run
+from sglangctl.start_folder import open_start
+from sglangctl.startup import Assessment, Startup
+
+LOOK_S = 0.25
+"""Between two looks at whether the unit has another run."""
+
+
+class Follow:
+    """One run. `seen_from_start`: the log file was followed when it began."""
+
+    def __init__(
+        self,
+        config: EngineConfig,
+        paths: Paths,
+        run: Run,
+        tail: Logtail,
+        seen_from_start: bool,
+        show: Callable[[str], None] = lambda text: None,
+    ) -> None:
+        self.config, self.paths, self.run = config, paths, run
+        self._show = show
+        masker = Masker(secrets_of(paths.current(config.name)))
+        tail.mask = masker.mask
+        self.file, self._writer, resumed = open_start(config, paths, run)
+        self._recorder = Recorder(Startup(config.limits), self._writer, self._changed)
+        self.ended = False
+        self._unresponsive_t: float | None = None
+        self._restarted = False
+        offset = self._replay() if resumed else None
+        if not seen_from_start:
+            tail.seek(_beginning(tail.path, run) if offset is None else offset)
+        if not self._recorder.assessment:
+            launch = launching.fields(config, paths, run.main_pid, run.id, run.launched, masker)
+            self._recorder.record(run.t(), "launch", **launch)
+        self._collection = Collection(
+            config,
+            run,
+            endpoint(config, paths),
+            tail,
+            self._recorder,
+            prove=self.outcome not in ("ready", "degraded"),
+        )
+
+    @property
+    def outcome(self) -> str | None:
+        return self._recorder.outcome
+
+    def wake(self) -> None:
+        """End a sleep, from a signal handler."""
+        self._collection.wake()
+
+    def stopping(self, by: str) -> None:
+        """Say that the end that comes is wanted."""
+        self._collection.stopping(by)
+
+    def until(self, over: Callable[[], bool]) -> None:
+        """Watch until the main process ends or `over` says that something else runs now."""
+        next_look = 0.0
+        while not self.ended:
+            self._collection.step()
+            self._restart_if_due()
+            if self._collection.main.gone():
+                return
+            now = time.monotonic()
+            if now >= next_look:
+                next_look = now + LOOK_S
+                if over():
+                    return
+            self._collection.sleep(LOOK_S)
+
+    def finish(self, end: End) -> None:
+        """The main process is gone: write its end, and the verdict on it."""
+        if self.ended:
+            return
+        self.ended = True
+        self._collection.finish(end)
+        limit = self.run.t() + self.config.limits.failed_cause_s
+        # A verdict that waits for a late cause gets none any more: the log was read to its end.
+        while self._recorder.due is not None and self._recorder.due <= limit:
+            before = self._recorder.due
+            self._recorder.tick(before)
+            if self._recorder.due == before:
+                break
+
+    def close(self) -> None:
+        self._collection.close()
+        self._writer.close()
+
+    def _replay(self) -> int | None:
+        """Fold what an earlier watch wrote of this run; where it was in the log."""
+        offset = None
+        for event in journal.read(self.file):
+            self._recorder.replay(event)
+            if event["kind"] == "log" and isinstance(event.get("offset"), int):
+                offset = event["offset"]
+            self.ended = self.ended or event["kind"] == "exit"
+        return offset
+
+    def _changed(self, assessment: Assessment) -> None:
+        if assessment.outcome != "unresponsive":
+            self._unresponsive_t = None
+        elif self._unresponsive_t is None:
+            self._unresponsive_t = assessment.t
+        words = [assessment.outcome, f"phase {assessment.phase}"]
+        if assessment.cause:
+            words.append(f"cause {assessment.cause}")
+        if assessment.progress:
+            words.append(assessment.progress)
+        self._show(f"{self.config.name}: {', '.join(words)}")
+
+    def _restart_if_due(self) -> None:
+        """Restart an engine that no longer answers, where the inventory wants that: the stacks
+        first, then systemd's restart, once a run."""
+        wanted = self.config.readiness.restart_unresponsive and self.run.folder is not None
+        since = self._unresponsive_t
+        if not wanted or self._restarted or since is None:
+            return
+        if self.run.t() - since < self.config.limits.restart_unresponsive_s:
+            return
+        self._restarted = True
+        folder = self.file.parent
+        taken = stacks.take(folder, self.run.main_pid, self._collection.processes)
+        step: dict[str, Any] = {"step": "stacks", "files": taken}
+        self._recorder.record(self.run.t(), "step", **step)
+        self._collection.stopping("sglangctl watch: restart_unresponsive")
+        result = systemd.systemctl("restart", "--no-block", "--", self.config.unit)
+        if not result.ok:
+            self._show(f"{self.config.name}: restart failed: {result.stderr.strip()[:200]}")
+
+
+def _beginning(log: Path, run: Run) -> int:
+    """Where the log of a run begins that was under way already; 0 for a file yet to come."""
+    try:
+        return beginning_of_run(log, time.time() - run.t())
+    except OSError:
+        return 0

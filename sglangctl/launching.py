@@ -1,0 +1,139 @@
+"""The `launch` event: what was started, as far as a replay years later needs to know."""
+
+from __future__ import annotations
+
+import os
+import threading
+import time
+from collections.abc import Mapping
+from datetime import datetime, timezone
+from pathlib import Path
+from typing import Any
+
+from sglangctl import journal, procfs, starts
+from sglangctl.config import EngineConfig
+from sglangctl.masking import MASK, Masker, is_secret_name, read_env
+from sglangctl.paths import Paths
+
+LOOK_S = 2.0
+"""For the size of the weights: a network file system may hang."""
+WEIGHTS = (".safetensors", ".bin", ".gguf")
+GOOD = ("serving", "ready", "degraded")
+
+
+def fields(
+    config: EngineConfig, paths: Paths, pid: int, run_id: str, launched: float, masker: Masker
+) -> dict[str, Any]:
+    """The fields of the event. `launched`: of the main process, on time.monotonic()."""
+    wall = time.time() - (time.monotonic() - launched)
+    found: dict[str, Any] = {
+        "v": journal.VERSION,
+        "time": datetime.fromtimestamp(wall, timezone.utc).isoformat(timespec="milliseconds"),
+        "boot_id": procfs.boot_token(),
+        "invocation_id": run_id,
+        "engine": "sglang",
+        "name": config.name,
+        "version": config.version,
+        "argv": [masker.mask(word) for word in procfs.cmdline(pid)],
+        "env": environment(paths.current(config.name), masker),
+        "gpus": config.gpus,
+        "port": config.port,
+        "model": config.model,
+        "served_name": config.served_name,
+        "tensor_parallel": config.tensor_parallel,
+        "min_accept_length": config.readiness.min_accept_length,
+    }
+    if config.drafter is not None:
+        found["drafter"] = {"path": config.drafter.path, "algorithm": config.drafter.algorithm}
+    weights = weights_bytes(config)
+    if weights:
+        found["weights_bytes"] = weights
+    history = last_good_phases(config.name, paths)
+    if history:
+        found["history"] = history
+    return found
+
+
+def environment(release: Path, masker: Masker) -> dict[str, str]:
+    """The variables of the live release; what may not be read or is not there is left out."""
+    merged: dict[str, str] = {}
+    for name in ("nccl.env", "engine.env"):
+        try:
+            merged.update(read_env(release / name))
+        except OSError:
+            continue
+    return {
+        key: MASK if is_secret_name(key) else masker.mask(value) for key, value in merged.items()
+    }
+
+
+def weights_bytes(config: EngineConfig) -> dict[str, int]:
+    """Bytes of the weight files of target and drafter, as far as they are on this host."""
+    folders = {"target": config.model}
+    if config.drafter is not None and config.drafter.path:
+        folders["drafter"] = config.drafter.path
+    sizes: dict[str, int] = {}
+
+    def look() -> None:
+        for key, folder in folders.items():
+            size = _size(folder)
+            if size:
+                sizes[key] = size
+
+    thread = threading.Thread(target=look, name="weights", daemon=True)
+    thread.start()
+    thread.join(LOOK_S)
+    return dict(sizes)
+
+
+def _size(folder: str) -> int:
+    total = 0
+    try:
+        with os.scandir(folder) as entries:
+            for entry in entries:
+                if entry.name.endswith(WEIGHTS):
+                    total += entry.stat().st_size
+    except OSError:
+        return 0
+    return total
+
+
+def last_good_phases(name: str, paths: Paths) -> dict[str, float]:
+    """Seconds of each phase of the last start that came up; empty before the first."""
+    try:
+        found = starts.names(paths.starts(name))
+    except OSError:
+        return {}
+    for start in reversed(found[-5:]):
+        phases = phase_seconds(paths.starts(name) / start / starts.JOURNAL)
+        if phases:
+            return phases
+    return {}
+
+
+def phase_seconds(file: Path) -> dict[str, float]:
+    """Seconds of each phase until it served, from a journal's verdicts; empty if it never did."""
+    seconds: dict[str, float] = {}
+    phase, since = "launching", 0.0
+    try:
+        with open(file, "rb") as lines:
+            for line in lines:
+                event = journal.parse(line) if b'"verdict"' in line else None
+                if event is None or event["kind"] != "verdict":
+                    continue
+                entered = event.get("phase")
+                if isinstance(entered, str) and entered != phase:
+                    seconds[phase] = round(
+                        seconds.get(phase, 0.0) + max(0.0, event["t"] - since), 1
+                    )
+                    phase, since = entered, event["t"]
+                if event.get("outcome") in GOOD:
+                    return seconds
+    except OSError:
+        return {}
+    return {}
+
+
+def matches(event: Mapping[str, Any], run_id: str) -> bool:
+    """Whether a `launch` event is of this run."""
+    return event.get("kind") == "launch" and event.get("invocation_id") == run_id

@@ -1,0 +1,119 @@
+"""Was it the out-of-memory killer? SGLang ends itself with SIGKILL too: a -9 alone says nothing.
+
+The kernel counts its kills per cgroup (v2 memory.events, v1 memory.oom_control). Where no such
+counter is to be had, its own log names the pid.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import time
+from collections.abc import Iterable
+from dataclasses import dataclass
+from pathlib import Path
+
+from sglangctl import procfs
+from sglangctl.cgroup import CGROUP
+
+COUNT = re.compile(r"^oom_kill (\d+)$", re.M)
+KILLED = re.compile(r"Killed process (\d+) \(")
+XID = re.compile(r"NVRM: Xid \([^)]*\): (\d+)")
+RECORD = 8192
+"""Longest record of /dev/kmsg."""
+
+
+def memory_folders(pid: int, root: Path = CGROUP) -> list[Path]:
+    """The cgroup of a process that counts its kills, and its parents up to what we can see.
+
+    v1 counts in the process's own cgroup alone, v2 in the parents too; a container's limit lies
+    on its root.
+    """
+    paths: list[tuple[Path, str]] = []
+    for line in (procfs.read_text(pid, "cgroup") or "").splitlines():
+        parts = line.split(":", 2)
+        if len(parts) != 3:
+            continue
+        if "memory" in parts[1].split(","):
+            paths.insert(0, (root / "memory", parts[2]))
+        elif parts[0] == "0" and not parts[1]:
+            paths += [(root, parts[2]), (root / "unified", parts[2])]
+    for base, path in paths:
+        folder = base / path.lstrip("/")
+        found = [
+            place
+            for place in (folder, *folder.parents)
+            if base in (place, *place.parents) and _count(place) is not None
+        ]
+        if found:
+            return found
+    return []
+
+
+@dataclass(frozen=True)
+class Kernel:
+    """What the kernel's log says since a launch. Unknown (not readable) is None."""
+
+    killed: tuple[int, ...] | None = None
+    xid: int | None = None
+
+
+class Counter:
+    """Kills since it was made, over `folders`."""
+
+    def __init__(self, folders: Iterable[Path]) -> None:
+        self._before = {folder: _count(folder) for folder in folders}
+
+    def kills(self) -> int | None:
+        """None where no cgroup counts."""
+        # v2 counts one kill in every parent as well: the largest number is all of them.
+        grown = []
+        for folder, before in self._before.items():
+            now = _count(folder)
+            if now is not None and before is not None:
+                grown.append(now - before)
+        return max(grown, default=None)
+
+
+def _count(folder: Path) -> int | None:
+    for name in ("memory.events", "memory.oom_control"):
+        try:
+            match = COUNT.search((folder / name).read_text())
+        except OSError:
+            continue
+        if match:
+            return int(match.group(1))
+    return None
+
+
+def kernel_log(since: float) -> Kernel:
+    """Kills and Xids of the kernel's log since `since` (time.monotonic()); never raises."""
+    try:
+        device = os.open("/dev/kmsg", os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
+    except OSError:
+        return Kernel()
+    killed: list[int] = []
+    xid: int | None = None
+    end = time.monotonic() + 1.0
+    try:
+        while time.monotonic() < end:
+            try:
+                record = os.read(device, RECORD).decode("utf-8", "backslashreplace")
+            except BlockingIOError:
+                break
+            except OSError:
+                continue  # EPIPE: records were overwritten while we read; the next ones are there
+            head, _, message = record.partition(";")
+            fields = head.split(",")
+            # The third field is microseconds of the monotonic clock.
+            if len(fields) < 3 or not fields[2].isdigit() or int(fields[2]) / 1e6 < since:
+                continue
+            match = KILLED.search(message)
+            if match:
+                killed.append(int(match.group(1)))
+            match = XID.search(message)
+            if match:
+                xid = int(match.group(1))
+    finally:
+        os.close(device)
+    return Kernel(tuple(killed), xid)

@@ -1,0 +1,211 @@
+"""Return when an engine serves (0), or when it never will (1, with the cause).
+
+ExecStartPost of the engine's unit, so that "active" means serving. It reads the watch's journal of
+this very run; where no watch runs, it looks for itself and writes nothing. It ends when the main
+process is gone: else the unit would stay "activating" for ever. SIGTERM (somebody stops the unit)
+is a success. Exit status 2: could not wait (no such engine, nothing to read).
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import signal
+import sys
+import time
+from pathlib import Path
+from types import FrameType
+
+from sglangctl import journal, starts, watch_lock
+from sglangctl import run as runs
+from sglangctl.config import ConfigError, EngineConfig, load_engine
+from sglangctl.logtail import OWN_WORDS
+from sglangctl.paths import Paths
+from sglangctl.pidwatch import Pidwatch
+from sglangctl.run import Run
+from sglangctl.startup import Assessment, Startup
+from sglangctl.terminal import cut, harmless
+
+LOOK_S = 0.2
+JOURNAL_S = 5.0
+"""For a living watch to open this run's journal."""
+LAST_WORDS_S = 2.5
+"""From the main process's end to the watch's verdict on it."""
+UP = ("serving", "ready", "degraded")
+OVER = ("failed", "deadline")
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("name", metavar="NAME", help="the engine")
+    parser.add_argument("--pid", type=int, help="the engine's main process, where no unit runs it")
+
+
+def main_pid(given: int | None) -> int | None:
+    """The process to wait for: the argument, or systemd's $MAINPID (0 or absent: none)."""
+    text = os.environ.get("MAINPID", "")
+    return given or (int(text) if text.isdigit() and int(text) > 0 else None)
+
+
+def run(args: argparse.Namespace) -> int:
+    signal.signal(signal.SIGTERM, _stop_asked)
+    paths = Paths()
+    try:
+        config = load_engine(args.name, paths)
+    except ConfigError as error:
+        return _could_not(str(error))
+    pid = main_pid(args.pid)
+    if pid is not None:
+        known = args.pid is None
+        invocation = os.environ.get("INVOCATION_ID", "") if known else ""
+        found = runs.of_control_process(pid, invocation) if known else runs.of_pid(pid)
+    else:
+        found = runs.of_unit(config.unit)
+    if found is None:
+        return _failed(config, f"{config.name} does not run: its main process is gone", ())
+    try:
+        assessment = Waiting(config, paths, found).until_decided()
+    except PermissionError as error:
+        return _could_not(f"{error.filename} cannot be read by this user: run it with sudo")
+    return _told(config, assessment)
+
+
+class Waiting:
+    """Follows one run until it serves or never will."""
+
+    def __init__(self, config: EngineConfig, paths: Paths, found: Run) -> None:
+        self.config, self.paths, self.run = config, paths, found
+        self.startup = Startup(config.limits)
+        self.main = Pidwatch(found.main_pid)
+        self._rest = b""
+        self._log_offset: int | None = None
+
+    def until_decided(self) -> Assessment:
+        """The last word on the start."""
+        file = self._journal()
+        if file is not None:
+            assessment = self._read(file)
+            if assessment is not None:
+                return assessment
+        return self._look_ourselves()
+
+    def _journal(self) -> Path | None:
+        """The watch's journal of this run, None where none comes."""
+        folder = self.paths.starts(self.config.name)
+        end = time.monotonic() + JOURNAL_S
+        while watch_lock.watched(folder) and time.monotonic() < end:
+            name = starts.of_invocation(self.config.name, self.run.id, self.paths)
+            if name is not None:
+                return folder / name / starts.JOURNAL
+            time.sleep(LOOK_S)
+        return None
+
+    def _read(self, file: Path) -> Assessment | None:
+        """Fold the journal as it grows; None when the watch dies before the end is known."""
+        gone_since: float | None = None
+        with open(file, "rb") as lines:
+            while True:
+                assessment = self._fold_new(lines.read())
+                if _over(assessment):
+                    return assessment
+                if not watch_lock.watched(file.parent.parent):
+                    return None
+                if self.main.gone():
+                    now = time.monotonic()
+                    gone_since = now if gone_since is None else gone_since
+                    if now - gone_since >= LAST_WORDS_S:
+                        return self._ended(None)
+                time.sleep(LOOK_S)
+
+    def _fold_new(self, data: bytes) -> Assessment:
+        complete, separator, self._rest = (self._rest + data).rpartition(b"\n")
+        assessment = self.startup.tick(self.run.t())
+        for event in journal.events(complete.split(b"\n") if separator else ()):
+            if event["kind"] == "log" and isinstance(event.get("offset"), int):
+                self._log_offset = event["offset"]
+            assessment = self.startup.feed(event)
+        return assessment
+
+    def _look_ourselves(self) -> Assessment:
+        """No watch: gather the evidence here, and write nothing."""
+        from sglangctl.collect import Collection, End
+        from sglangctl.http_probe import endpoint
+        from sglangctl.launching import fields
+        from sglangctl.logtail import Logtail, beginning_of_run
+        from sglangctl.masking import Masker
+        from sglangctl.recorder import Recorder
+
+        log = self.paths.engine_log(self.config.name)
+        offset = self._log_offset
+        if offset is None:
+            try:
+                offset = beginning_of_run(log, time.time() - self.run.t())
+            except OSError:
+                offset = 0  # not there yet, or not ours to read: the tail says which
+        recorder = Recorder(self.startup)
+        where = endpoint(self.config, self.paths)
+        collection = Collection(
+            self.config, self.run, where, Logtail(log, offset), recorder, prove=False
+        )
+        launch = fields(
+            self.config, self.paths, self.run.main_pid, self.run.id, self.run.launched, Masker(())
+        )
+        recorder.record(self.run.t(), "launch", **launch)
+        try:
+            while True:
+                collection.step()
+                assessment = recorder.assessment
+                if assessment is not None and _over(assessment):
+                    return assessment
+                if collection.main.gone():
+                    collection.finish(End(None))
+                    return self._ended(recorder.assessment)
+                collection.sleep()
+        finally:
+            collection.close()
+
+    def _ended(self, assessment: Assessment | None) -> Assessment:
+        """The main process is gone. The fold calls that failed; give a late cause its time."""
+        if assessment is None:
+            event = {"kind": "exit", "t": self.run.t()}
+            assessment = self.startup.feed(event)
+        if not _over(assessment):
+            assessment = self.startup.tick(self.run.t() + self.config.limits.failed_cause_s)
+        return assessment
+
+
+def _over(assessment: Assessment) -> bool:
+    return assessment.outcome in UP or assessment.outcome in OVER
+
+
+def _told(config: EngineConfig, assessment: Assessment) -> int:
+    from sglangctl.diagnose import CAUSES
+
+    if assessment.outcome in UP:
+        return 0
+    if assessment.outcome == "deadline":
+        words = f"was not serving after {config.limits.start_s:g} s (still {assessment.phase})"
+    else:
+        words = f"will not serve; it failed while {assessment.phase}"
+    lines = [f"> {line}" for line in assessment.evidence]
+    cause = CAUSES.get(assessment.cause or "")
+    if cause is not None:
+        words += f": {cause.sentence} ({cause.name})"
+        lines.append(f"next: {cause.next_step.replace('NAME', config.name)}")
+    lines.append(f"see: sglangctl status {config.name}; evidence: sglangctl bundle {config.name}")
+    return _failed(config, f"{config.name} {words}", lines)
+
+
+def _failed(config: EngineConfig, sentence: str, lines: list[str] | tuple[str, ...]) -> int:
+    for line in (sentence, *lines):
+        print(OWN_WORDS + cut(harmless(line), 400), file=sys.stderr)
+    return 1
+
+
+def _could_not(sentence: str) -> int:
+    print(OWN_WORDS + harmless(sentence), file=sys.stderr)
+    return 2
+
+
+def _stop_asked(number: int, frame: FrameType | None) -> None:
+    # The unit is being stopped: systemd would call a helper that dies of the signal a failure.
+    os._exit(0)

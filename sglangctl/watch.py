@@ -1,0 +1,211 @@
+"""Watch an engine and write its journal: every start of its unit, and what comes after.
+
+Runs for as long as the host does (sglang-watch@NAME.service): a new folder under `starts` for
+each run of the unit. Without systemd it watches one process group: `--pid PID`, or a command of
+its own, `sglangctl watch NAME -- COMMAND ...`, whose output it puts into the log; then it ends
+when that process does. An engine without a file in /etc/sglangctl needs --port and --model.
+
+Exit status: 0; with --pid 1 when the last word was not good; with a command that command's own
+(128 + n after signal n); 2 when it cannot watch.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import pwd
+import signal
+import subprocess
+import sys
+import time
+from functools import partial
+from pathlib import Path
+from types import FrameType
+
+from sglangctl import run as runs
+from sglangctl import unit, watch_lock
+from sglangctl.collect import End
+from sglangctl.config import ConfigError, EngineConfig, load_engine
+from sglangctl.follow_run import Follow
+from sglangctl.logtail import Logtail
+from sglangctl.notify import notify
+from sglangctl.paths import Paths, checked_name
+from sglangctl.start_folder import prepare
+from sglangctl.terminal import harmless
+
+TAKES_COMMAND = True
+"""What follows `--` is args.command."""
+IDLE_S = 0.25
+GOOD = ("serving", "ready", "degraded")
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("name", metavar="NAME", help="the engine")
+    parser.add_argument("--pid", type=int, help="watch this process and its group, not a unit")
+    parser.add_argument("--log", type=Path, metavar="FILE", help="the engine's log file")
+    parser.add_argument("--port", type=int, help="for an engine that is not in /etc/sglangctl")
+    parser.add_argument("--model", help="likewise: its path, or the served name")
+    parser.usage = "sglangctl watch NAME [options] [-- COMMAND ...]"
+
+
+def run(args: argparse.Namespace) -> int:
+    paths = Paths()
+    try:
+        config = _config(args, paths)
+        folder = prepare(config, paths)
+        lock = watch_lock.acquire(folder)
+    except (ConfigError, watch_lock.Locked) as error:
+        return _cannot(str(error))
+    except OSError as error:
+        return _cannot(f"{error.filename} cannot be written: {error.strerror}; run it with sudo")
+    log = args.log or paths.engine_log(config.name)
+    watch = Watch(config, paths, log)
+    signal.signal(signal.SIGTERM, watch.stop)
+    signal.signal(signal.SIGINT, watch.stop)
+    try:
+        if args.command:
+            return watch.command(args.command)
+        if args.pid is not None:
+            return watch.process(args.pid)
+        return watch.unit()
+    except PermissionError as error:
+        return _cannot(f"{error.filename} cannot be read by this user: run it with sudo")
+    finally:
+        os.close(lock)
+
+
+class Watch:
+    """Follows run after run of one engine."""
+
+    def __init__(self, config: EngineConfig, paths: Paths, log: Path) -> None:
+        self.config, self.paths = config, paths
+        self.tail = Logtail(log)
+        self.stopped = False
+        self._follow: Follow | None = None
+
+    def stop(self, number: int, frame: FrameType | None) -> None:
+        """SIGTERM: end without a word; a command of ours is ended first."""
+        self.stopped = True
+        if self._follow is not None:
+            self._follow.wake()
+
+    def unit(self) -> int:
+        """Every run of the engine's unit, until SIGTERM."""
+        if not systemd_here():
+            return _cannot("there is no systemd here: name a process with --pid, or a command")
+        name = self.config.unit
+        notify("READY=1", f"STATUS={self.config.name}: no start yet")
+        done: str | None = None
+        first = True
+        while not self.stopped:
+            present = unit.invocation(name)
+            found = runs.of_unit(name) if present not in (None, done) else None
+            if found is None or found.id == done:
+                first = first and present is not None
+                self.tail.poll()  # what is written between two starts belongs to none
+                time.sleep(IDLE_S)
+                continue
+            follow = self._open(found, seen_from_start=not first)
+            first = False
+            follow.until(partial(self._superseded, found.id))
+            if not self.stopped and not follow.ended:
+                follow.finish(End(unit.exit_of(name, found.id, found.main_pid)))
+            done = found.id
+            self._close(follow)
+        return 0
+
+    def process(self, pid: int) -> int:
+        """One process that somebody else started."""
+        found = runs.of_pid(pid)
+        if found is None:
+            return _cannot(f"there is no process {pid}")
+        notify("READY=1")
+        follow = self._open(found, seen_from_start=False)
+        follow.until(lambda: self.stopped)
+        if not self.stopped:
+            follow.finish(End(None))
+        self._close(follow)
+        return 0 if follow.outcome in GOOD else 1
+
+    def command(self, argv: list[str]) -> int:
+        """Start `argv` in a session of its own, its output appended to the log, and watch it."""
+        self.tail.path.parent.mkdir(parents=True, exist_ok=True)
+        self.tail.poll()  # from the log's present end on
+        output = os.open(self.tail.path, os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o640)
+        try:
+            child = subprocess.Popen(
+                argv,
+                stdin=subprocess.DEVNULL,
+                stdout=output,
+                stderr=output,
+                start_new_session=True,
+            )
+        except OSError as error:
+            return _cannot(f"{argv[0]} cannot be started: {error.strerror}")
+        finally:
+            os.close(output)
+        found = runs.of_pid(child.pid)
+        if found is None:
+            return _cannot(f"process {child.pid} is gone")
+        notify("READY=1")
+        follow = self._open(found, seen_from_start=True)
+        follow.until(partial(self._hand_on, child, follow))
+        status = child.wait()
+        follow.finish(End(status))
+        self._close(follow)
+        return 128 - status if status < 0 else status
+
+    def _superseded(self, run_id: str) -> bool:
+        return self.stopped or unit.invocation(self.config.unit) not in (None, run_id)
+
+    def _hand_on(self, child: subprocess.Popen[bytes], follow: Follow) -> bool:
+        """Pass our SIGTERM on, once; the run is over only when the command is."""
+        if self.stopped:
+            self.stopped = False
+            follow.stopping("SIGTERM to sglangctl watch")
+            child.terminate()
+        return False
+
+    def _open(self, found: runs.Run, seen_from_start: bool) -> Follow:
+        self._follow = Follow(
+            self.config, self.paths, found, self.tail, seen_from_start, show=_show
+        )
+        return self._follow
+
+    def _close(self, follow: Follow) -> None:
+        self._follow = None
+        follow.close()
+
+
+def systemd_here() -> bool:
+    from sglangctl import systemd
+
+    return systemd.booted()
+
+
+def _config(args: argparse.Namespace, paths: Paths) -> EngineConfig:
+    """The engine's file; without one what the arguments say."""
+    try:
+        return load_engine(args.name, paths)
+    except ConfigError:
+        if args.port is None or args.model is None or paths.engine_json(args.name).exists():
+            raise
+    return EngineConfig(
+        name=checked_name(args.name),
+        unit="",
+        user=pwd.getpwuid(os.getuid()).pw_name,
+        port=args.port,
+        listen="0.0.0.0",
+        model=args.model,
+        served_name=args.model,
+    )
+
+
+def _show(text: str) -> None:
+    if not notify(f"STATUS={text}"):
+        print(harmless(text), file=sys.stderr, flush=True)
+
+
+def _cannot(sentence: str) -> int:
+    print(f"sglangctl watch: {harmless(sentence)}", file=sys.stderr)
+    return 2

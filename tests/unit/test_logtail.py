@@ -1,0 +1,182 @@
+from __future__ import annotations
+
+import os
+import random
+import time
+from pathlib import Path
+
+import pytest
+
+from sglangctl import logtail
+from sglangctl.logtail import Logtail, beginning_of_run, safe_cut
+from sglangctl.masking import Masker
+
+
+def text(tail: Logtail) -> str:
+    return "".join(piece.text for piece in tail.poll())
+
+
+@pytest.fixture
+def log(tmp_path: Path) -> Path:
+    return tmp_path / "engine.log"
+
+
+def append(log: Path, data: bytes | str) -> None:
+    with open(log, "ab") as file:
+        file.write(data.encode() if isinstance(data, str) else data)
+
+
+def test_from_the_end_and_then_what_is_new(log: Path) -> None:
+    append(log, "old\n")
+    tail = Logtail(log)
+    assert text(tail) == ""
+    append(log, "one\ntwo\nthr")
+    assert text(tail) == "one\ntwo\n"
+    append(log, "ee\n")
+    assert text(tail) == "three\n"
+
+
+def test_a_file_that_comes_later_is_read_from_its_beginning(log: Path) -> None:
+    tail = Logtail(log)
+    assert text(tail) == ""
+    assert tail.error == "not there yet"
+    append(log, "first\n")
+    assert text(tail) == "first\n"
+    assert tail.error is None
+
+
+def test_progress_bars_come_as_they_are_written(log: Path) -> None:
+    append(log, "")
+    tail = Logtail(log)
+    tail.poll()
+    append(log, "\rLoading:  50% 1/2")
+    assert text(tail) == "\r"
+    append(log, "\rLoading: 100% 2/2")
+    assert text(tail) == "Loading:  50% 1/2\r"
+    assert "".join(piece.text for piece in tail.drain()) == "Loading: 100% 2/2"
+
+
+def test_an_unfinished_line_is_given_out_after_a_while(
+    log: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(logtail, "PARTIAL_S", 0.2)
+    append(log, "")
+    tail = Logtail(log)
+    tail.poll()
+    append(log, "RuntimeError: no newline")
+    assert text(tail) == ""
+    time.sleep(0.25)
+    assert text(tail) == "RuntimeError: no newline"
+    append(log, " here\n")
+    assert text(tail) == " here\n"
+
+
+def test_copytruncate(log: Path) -> None:
+    append(log, "a" * 100 + "\n")
+    tail = Logtail(log, offset=0)
+    assert len(text(tail)) == 101
+    append(log, "last\n")
+    os.truncate(log, 0)  # logrotate loses what it did not copy; so do we
+    append(log, "new\n")
+    assert text(tail) == "new\n"
+
+
+def test_renamed_and_made_anew(log: Path) -> None:
+    append(log, "one\n")
+    tail = Logtail(log, offset=0)
+    assert text(tail) == "one\n"
+    append(log, "two\n")
+    log.rename(log.with_suffix(".1"))
+    assert text(tail) == "two\n"
+    append(log, "three\n")
+    assert text(tail) == "three\n"
+
+
+def test_the_old_file_is_read_to_its_end_first(log: Path) -> None:
+    append(log, "one\n")
+    tail = Logtail(log, offset=0)
+    tail.poll()
+    append(log, "last words without end")
+    log.rename(log.with_suffix(".1"))
+    append(log, "new\n")
+    assert text(tail) == "last words without endnew\n"
+
+
+def test_unreadable_things_are_said_not_followed(log: Path, tmp_path: Path) -> None:
+    (tmp_path / "secret").write_text("x\n")
+    log.symlink_to(tmp_path / "secret")
+    tail = Logtail(log, offset=0)
+    assert text(tail) == "" and tail.error
+    log.unlink()
+    os.mkfifo(log)
+    assert text(tail) == "" and tail.error == "not a regular file"
+    log.unlink()
+    append(log, "now\n")
+    assert text(tail) == "now\n"
+
+
+def test_huge_lines_and_bytes_that_are_no_text(log: Path) -> None:
+    append(log, "")
+    tail = Logtail(log)
+    tail.poll()
+    append(log, b"\xff\x00" + b"x" * 500_000 + b"\n")
+    got = text(tail)
+    for _ in range(20):
+        got += text(tail)
+    assert got == "\\xff\0" + "x" * 500_000 + "\n"
+
+
+def test_one_poll_does_not_read_for_ever(log: Path) -> None:
+    append(log, "x" * 99 + "\n")
+    tail = Logtail(log, offset=0)
+    tail.poll()
+    append(log, ("y" * 99 + "\n") * 20_000)
+    assert len(text(tail)) <= logtail.POLL_LIMIT
+    assert sum(len(piece.text) for piece in tail.drain()) > 0
+
+
+def test_no_secret_is_cut_in_two(log: Path) -> None:
+    secret = "sk-" + "s3cr3t" * 5
+    generator = random.Random(7)
+    mask = Masker([secret]).mask
+    append(log, "")
+    tail = Logtail(log, mask=mask)
+    tail.poll()
+    whole = ""
+    for _ in range(60):
+        whole += "x" * generator.randrange(3000) + secret
+    append(log, whole + "\n")
+    pieces = [piece.text for piece in tail.drain()]
+    assert len(pieces) > 1
+    assert "".join(pieces) == mask(whole + "\n")
+    assert all("s3cr3ts3cr3t" not in piece for piece in pieces)
+
+
+def test_safe_cut_moves_before_a_secret() -> None:
+    mask = Masker(["abcdef"]).mask
+    assert safe_cut("xxxabcdefxxx", 6, mask) == 3
+    assert safe_cut("xxxabcdefxxx", 9, mask) == 9
+
+
+def test_offsets_lead_back_to_the_same_place(log: Path) -> None:
+    append(log, "one\ntwo\nthree")
+    tail = Logtail(log, offset=0)
+    (piece,) = tail.poll()
+    append(log, " and four\n")
+    again = Logtail(log, offset=piece.offset)
+    assert text(again) == "three and four\n"
+
+
+def test_where_a_run_begins_in_an_old_log(log: Path) -> None:
+    now = int(time.time())
+
+    def line(at: float, words: str) -> str:
+        return time.strftime("[%Y-%m-%d %H:%M:%S TP0] ", time.localtime(at)) + words + "\n"
+
+    old = line(now - 100, "old") + "no stamp\n"
+    append(log, old + line(now - 10, "new") + line(now, "newer"))
+    assert beginning_of_run(log, now - 50) == len(old)
+    assert beginning_of_run(log, now - 10 + 0.7) == len(old)  # stamps are whole seconds
+    assert beginning_of_run(log, now + 50) == log.stat().st_size
+    with pytest.raises(FileNotFoundError):
+        beginning_of_run(log.with_suffix(".gone"), now)

@@ -1,0 +1,181 @@
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from sglangctl import watch_lock
+from sglangctl.journal import Writer
+from tests.unit.engine_host import free_port, log_of, write_config
+from tests.unit.tiny_engine import running
+
+
+@pytest.fixture
+def port() -> int:
+    return free_port()
+
+
+@pytest.fixture
+def root(tmp_path: Path, port: int, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
+    monkeypatch.setenv("SGLANGCTL_ROOT", str(tmp_path))
+    monkeypatch.delenv("INVOCATION_ID", raising=False)
+    monkeypatch.delenv("MAINPID", raising=False)
+    write_config(tmp_path, port)
+    yield tmp_path
+
+
+def start(*arguments: str, **environment: str) -> subprocess.Popen[str]:
+    return subprocess.Popen(
+        [sys.executable, "-m", "sglangctl", "wait", "tiny", *arguments],
+        env={**os.environ, **environment},
+        stderr=subprocess.PIPE,
+        text=True,
+    )
+
+
+def test_returns_when_it_serves(root: Path, port: int) -> None:
+    with running(port, "--load-s", "1", log=log_of(root)) as engine:
+        began = time.monotonic()
+        with start("--pid", str(engine.pid)) as wait:
+            assert wait.wait(30) == 0, wait.stderr.read() if wait.stderr else ""
+        assert time.monotonic() - began >= 0.5  # not before it was up
+    assert not (root / "var/lib/sglangctl").exists()  # it wrote nothing
+
+
+def test_a_failure_is_told_with_its_cause(root: Path, port: int) -> None:
+    line = "torch.OutOfMemoryError: CUDA out of memory. Tried to allocate 2.00 GiB."
+    with (
+        running(port, "--load-s", "0.5", "--fail", line, log=log_of(root)) as engine,
+        start("--pid", str(engine.pid)) as wait,
+    ):
+        threading.Thread(target=engine.wait, daemon=True).start()
+        assert wait.wait(30) == 1
+        assert wait.stderr is not None
+        said = wait.stderr.read()
+    assert "(gpu-out-of-memory)" in said
+    assert line in said
+    assert "next: " in said
+    # The lines land in the engine's log: marked, so that they are not read as the engine's.
+    assert all(text.startswith("sglangctl wait: ") for text in said.splitlines())
+
+
+def test_ends_with_the_main_process(root: Path, port: int) -> None:
+    with (
+        running(port, "--load-s", "60", log=log_of(root)) as engine,
+        start("--pid", str(engine.pid)) as wait,
+    ):
+        time.sleep(1.5)
+        assert wait.poll() is None
+        engine.kill()  # a zombie of ours now, as it is of systemd's for a moment
+        began = time.monotonic()
+        assert wait.wait(20) == 1
+        assert time.monotonic() - began < 10
+
+
+def test_sigterm_is_a_success(root: Path, port: int) -> None:
+    with running(port, "--load-s", "60") as engine, start("--pid", str(engine.pid)) as wait:
+        time.sleep(1.5)
+        wait.send_signal(signal.SIGTERM)
+        assert wait.wait(10) == 0
+
+
+def test_another_server_s_answer_is_not_ours(root: Path, port: int) -> None:
+    from tests.unit.http_engine import Engine, serving
+
+    with (
+        serving(Engine(), port),
+        running(free_port(), "--load-s", "60") as engine,
+        start("--pid", str(engine.pid)) as wait,
+    ):
+        with pytest.raises(subprocess.TimeoutExpired):
+            wait.wait(4)
+        wait.kill()
+
+
+def test_the_deadline(root: Path, port: int) -> None:
+    write_config(root, port, limits={"start_s": 2.0})
+    with (
+        running(port, "--load-s", "60", log=log_of(root)) as engine,
+        start("--pid", str(engine.pid)) as wait,
+    ):
+        assert wait.wait(20) == 1
+        assert wait.stderr is not None
+        assert "was not serving after 2 s" in wait.stderr.read()
+
+
+def test_nothing_to_wait_for(root: Path) -> None:
+    with start("--pid", "4194300") as wait:
+        assert wait.wait(10) == 1
+    with subprocess.Popen([sys.executable, "-m", "sglangctl", "wait", "nobody"]) as wait2:
+        assert wait2.wait(10) == 2
+
+
+class Watched:
+    """A journal that is being written, as by a watch."""
+
+    def __init__(self, root: Path, invocation: str) -> None:
+        self.starts = root / "var/lib/sglangctl/tiny/starts"
+        folder = self.starts / f"20260101T000000Z-{invocation}"
+        folder.mkdir(parents=True)
+        self.lock = watch_lock.acquire(self.starts)
+        self.writer = Writer(folder / "journal.jsonl")
+
+    def die(self) -> None:
+        os.close(self.lock)
+
+
+@pytest.fixture
+def watched(root: Path) -> Watched:
+    return Watched(root, "ab" * 16)
+
+
+def reading(engine_pid: int) -> subprocess.Popen[str]:
+    return start(MAINPID=str(engine_pid), INVOCATION_ID="ab" * 16)
+
+
+def test_reads_the_watch_s_journal(root: Path, port: int, watched: Watched) -> None:
+    watched.writer.write(0.0, "launch", engine="sglang", port=port)
+    with running(port, "--load-s", "60") as engine, reading(engine.pid) as wait:
+        time.sleep(1.5)
+        assert wait.poll() is None
+        watched.writer.write(2.0, "socket", port=port, owner_pid=engine.pid, ours=True)
+        watched.writer.write(3.2, "http", path="/health", status=200, seconds=1.0)
+        assert wait.wait(10) == 0
+
+
+def test_takes_over_from_a_watch_that_dies(root: Path, port: int, watched: Watched) -> None:
+    watched.writer.write(0.0, "launch", engine="sglang", port=port)
+    size = watched.writer.bytes
+    with running(port, "--load-s", "2", log=log_of(root)) as engine, reading(engine.pid) as wait:
+        time.sleep(0.7)
+        watched.die()
+        assert wait.wait(20) == 0
+    assert watched.writer.path.stat().st_size == size
+
+
+def test_a_watch_that_says_nothing_does_not_hold_it(
+    root: Path, port: int, watched: Watched
+) -> None:
+    # The watch lives, but its journal never tells of the end.
+    watched.writer.write(0.0, "launch", engine="sglang", port=port)
+    with running(port, "--load-s", "60") as engine, reading(engine.pid) as wait:
+        time.sleep(1.0)
+        engine.kill()
+        assert wait.wait(15) == 1
+
+
+def test_who_watches(tmp_path: Path) -> None:
+    assert not watch_lock.watched(tmp_path)
+    lock = watch_lock.acquire(tmp_path)
+    assert watch_lock.watched(tmp_path)
+    with pytest.raises(watch_lock.Locked):
+        watch_lock.acquire(tmp_path, patience_s=0.2)
+    os.close(lock)
+    assert not watch_lock.watched(tmp_path)
