@@ -20,6 +20,7 @@ from roles.failing import fail_host
 from roles.host import program
 from roles.host.managed import Managed, ManagedDirectory, ManagedFile
 from roles.host.snapshot import snapshot
+from roles.readiness.report import report_once
 from roles.spec import render
 from roles.spec.model import EngineSpec, HostSpec
 from roles.spec.render import Release
@@ -102,7 +103,7 @@ class Job:
 
 def begin(deploy: str) -> Job | None:
     """The current host's job; None when this host has failed (and has been told why)."""
-    del deploy
+    report_once(deploy)
     errors = host.data.get("sglang_errors")
     if errors:
         fail_host("\n".join(["the inventory is wrong, nothing was touched:", *errors]))
