@@ -7,11 +7,29 @@
 from __future__ import annotations
 
 import os
+import subprocess
 from collections.abc import Callable, Iterator
+from pathlib import Path
 
 import pytest
 
+from tests.hosts import images
 from tests.hosts.host import Host
+
+ROOT = Path(__file__).resolve().parents[2]
+
+
+def pytest_collection_finish(session: pytest.Session) -> None:
+    """Have the Docker engine and the images ready before any test's own time limit runs."""
+    needed = [item for item in session.items if item.get_closest_marker("container")]
+    if not needed or session.config.option.collectonly:
+        return
+    capture = session.config.pluginmanager.getplugin("capturemanager")
+    with capture.global_and_fixture_disabled():
+        subprocess.run([ROOT / "tests/hosts/docker_engine.sh", "start"], check=True)
+        for kind in ("base", "engine"):
+            images.ensure(kind)
+
 
 HostFactory = Callable[..., Host]
 

@@ -39,7 +39,7 @@ def test_ssh_with_strict_host_key_checking(host: Host) -> None:
 
 
 def test_ssh_as_an_ordinary_user_with_sudo(host: Host) -> None:
-    argv = [word.replace("root@", "debian@") for word in host.ssh("id -un; sudo id -un")]
+    argv = [*host.ssh()[:-1], "-ldebian", host.name, "id -un; sudo id -un"]
     done = subprocess.run(argv, capture_output=True, text=True, timeout=30)
     assert done.stdout.split() == ["debian", "root"], done.stderr
 
@@ -120,4 +120,4 @@ def test_removing_leaves_no_container_network_or_key(host_factory) -> None:
     for kind in ("container", "network"):
         argv = ["docker", kind, "inspect", host.name]
         assert subprocess.run(argv, capture_output=True, timeout=30).returncode == 1
-    assert not host.known_hosts.exists()
+    assert not host.ssh_config.exists()

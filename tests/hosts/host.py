@@ -11,9 +11,9 @@ what this checkout made.
 
 from __future__ import annotations
 
-import contextlib
 import fcntl
 import io
+import shutil
 import socket
 import subprocess
 import tarfile
@@ -63,6 +63,7 @@ class Host:
     + ip: address on its own network; reachable from this machine
     + ssh_key: private key that root and the user `debian` (with sudo) accept
     + known_hosts: file with this host's key, for strict checking
+    + ssh_config: for `ssh -F FILE NAME`, and for an inventory's `ssh: {config: FILE}`
     """
 
     name: str
@@ -92,7 +93,7 @@ class Host:
         """
         tag = images.ensure(image)
         remove(name)
-        output(["docker", "network", "create", f"--label={LABEL}={ROOT}", name])
+        _create_network(name)
         settings = pip_settings.effective() if pip else pip_settings.PipSettings("", (), ())
         bound = [*mounts, *(Mount(source, target) for source, target in settings.mounts)]
         argv = ["docker", "create", f"--name={name}", f"--hostname={name}", f"--network={name}"]
@@ -120,6 +121,10 @@ class Host:
             remove(name)
             raise
         return host
+
+    @property
+    def ssh_config(self) -> Path:
+        return self.known_hosts.with_name("ssh_config")
 
     @classmethod
     def find(cls, name: str) -> Host | None:
@@ -162,17 +167,7 @@ class Host:
 
     def ssh(self, *argv: str) -> list[str]:
         """The command line of ssh for this host: what a person types, or a test runs."""
-        return [
-            "ssh",
-            f"-i{self.ssh_key}",
-            f"-oUserKnownHostsFile={self.known_hosts}",
-            "-oStrictHostKeyChecking=yes",
-            "-oIdentitiesOnly=yes",
-            "-oBatchMode=yes",
-            "-oLogLevel=ERROR",
-            f"root@{self.ip}",
-            *argv,
-        ]
+        return ["ssh", f"-F{self.ssh_config}", "-oBatchMode=yes", self.name, *argv]
 
     def copy_in(
         self,
@@ -249,6 +244,17 @@ class Host:
         public = self.exec("cat", "/etc/ssh/ssh_host_ed25519_key.pub").stdout.split()
         self.known_hosts.parent.mkdir(parents=True, exist_ok=True)
         self.known_hosts.write_text(f"{self.ip} {public[0]} {public[1]}\n")
+        settings = {
+            "HostName": self.ip,
+            "User": "root",
+            "IdentityFile": self.ssh_key,
+            "IdentitiesOnly": "yes",
+            "UserKnownHostsFile": self.known_hosts,
+            "StrictHostKeyChecking": "yes",
+            "LogLevel": "ERROR",
+        }
+        text = f"Host {self.name}\n" + "".join(f"    {k} {v}\n" for k, v in settings.items())
+        self.ssh_config.write_text(text)
 
 
 def ssh_key() -> Path:
@@ -265,7 +271,7 @@ def ssh_key() -> Path:
 
 
 def remove(name: str) -> None:
-    """Remove the container host of that name with its disk, its network and its known_hosts file."""
+    """Remove the container host of that name with its disk, its network and its ssh files."""
     for argv, absent in (
         (["docker", "rm", "--force", "--volumes", name], ("no such container",)),
         (["docker", "network", "rm", name], ("not found", "no such network")),
@@ -273,9 +279,7 @@ def remove(name: str) -> None:
         done = subprocess.run(argv, stdin=subprocess.DEVNULL, capture_output=True, text=True)
         if done.returncode != 0 and not any(text in done.stderr.lower() for text in absent):
             raise Failure(f"{' '.join(argv)}: {done.stderr.strip()}")
-    with contextlib.suppress(FileNotFoundError):
-        (STATE / name / "known_hosts").unlink()
-        (STATE / name).rmdir()
+    shutil.rmtree(STATE / name, ignore_errors=True)
 
 
 def remove_all() -> list[str]:
@@ -286,6 +290,26 @@ def remove_all() -> list[str]:
     for name in sorted({*names, *nets}):
         remove(name)
     return names
+
+
+def _create_network(name: str) -> None:
+    """A bridge network for one host: links can be cut one by one, and an address is not given away."""
+    argv = ["docker", "network", "create", f"--label={LABEL}={ROOT}"]
+    try:
+        output([*argv, name])
+        return
+    except Failure as failure:
+        # Docker's own pools hold 31 networks.
+        if "fully subnetted" not in str(failure) and "non-overlapping" not in str(failure):
+            raise
+    for number in range(256):
+        try:
+            output([*argv, f"--subnet=10.213.{number}.0/28", name])
+            return
+        except Failure as failure:
+            if "overlap" not in str(failure):
+                raise
+    raise Failure("no address range is left for another container host: run `make clean`")
 
 
 def _as_root(member: tarfile.TarInfo, mode: int | None) -> tarfile.TarInfo:

@@ -11,14 +11,17 @@ from __future__ import annotations
 
 import fcntl
 import hashlib
+import io
 import shutil
 import subprocess
 import sys
+import tarfile
 import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
+from tests.hosts import pip_settings
 from tests.hosts.say import CACHE, Failure, main_guard, output, run, say
 
 REPOSITORY = "sglang-provision-host"
@@ -26,7 +29,7 @@ IMAGE = Path(__file__).with_name("image")
 SUITE = "bookworm"
 INPUTS = {
     "base": ("base.packages", "base.sh", "boot.sh"),
-    "engine": ("engine.requirements", "engine.sh", "make_model.py"),
+    "engine": ("engine.requirements", "engine.constraints", "engine.sh", "make_model.py"),
 }
 
 
@@ -49,11 +52,17 @@ def ensure(kind: str) -> str:
     name = tag(kind)
     if not exists(name):
         with lock():
-            if not exists(name):  # another run may have built it while this one waited
-                {"base": build_base, "engine": build_engine}[kind](name)
-                output(["docker", "tag", name, f"{REPOSITORY}:{kind}"])
-                size = int(output(["docker", "image", "inspect", "-f", "{{.Size}}", name]))
-                say(f"    image {name}: {size / 1e6:.0f} MB")
+            ensure_unlocked(kind)
+    return name
+
+
+def ensure_unlocked(kind: str) -> str:
+    name = tag(kind)
+    if not exists(name):  # another run may have built it while this one waited for the lock
+        {"base": build_base, "engine": build_engine}[kind](name)
+        output(["docker", "tag", name, f"{REPOSITORY}:{kind}"])
+        size = int(output(["docker", "image", "inspect", "-f", "{{.Size}}", name]))
+        say(f"    image {name}: {size / 1e6:.0f} MB")
     return name
 
 
@@ -104,7 +113,53 @@ def build_base(name: str) -> None:
 
 
 def build_engine(name: str) -> None:
-    raise Failure("not built yet")
+    """Install into a container of the base image and keep it: `docker build` would need a builder."""
+    base = ensure_unlocked("base")
+    settings = pip_settings.effective()
+    cache = CACHE / "pip"
+    cache.mkdir(parents=True, exist_ok=True)
+    builder = f"sglang-provision-build-{digest('engine')}"
+    subprocess.run(["docker", "rm", "--force", builder], capture_output=True)
+    argv = ["docker", "create", f"--name={builder}", f"--volume={cache}:/build-cache"]
+    argv += [f"--volume={source}:{target}:ro" for source, target in settings.mounts]
+    try:
+        output([*argv, base, "sleep", "infinity"])
+        # Copied, not bound: a bind mount would leave an empty folder in the image.
+        copy(builder, settings.config.encode(), "/etc/pip.conf")
+        for source, target in settings.files:
+            copy(builder, source.read_bytes(), target)
+        for input_name in INPUTS["engine"]:
+            copy(builder, (IMAGE / input_name).read_bytes(), f"/build/{input_name}")
+        output(["docker", "start", builder])
+        run(
+            ["docker", "exec", builder, "sh", "/build/engine.sh"],
+            "Building the engine host's image: torch for CPUs, SGLang's dependencies, a tiny model"
+            " (about 3 min)",
+        )
+        clean = f"rm -rf /build {pip_settings.FOLDER} /etc/pip.conf"
+        output(["docker", "exec", builder, "sh", "-c", clean])
+        output(["docker", "stop", "--time=0", builder])
+        change = 'CMD ["/usr/local/sbin/container-host-boot"]'
+        run(
+            ["docker", "commit", f"--change={change}", builder, name],
+            "Keeping the engine host's image",
+        )
+    finally:
+        subprocess.run(["docker", "rm", "--force", builder], capture_output=True)
+
+
+def copy(container: str, data: bytes, target: str) -> None:
+    """Put a file into a container that does not run yet; missing folders are made."""
+    buffer = io.BytesIO()
+    with tarfile.open(fileobj=buffer, mode="w", format=tarfile.GNU_FORMAT) as tar:
+        member = tarfile.TarInfo(target.strip("/"))
+        member.size, member.mode = len(data), 0o644
+        tar.addfile(member, io.BytesIO(data))
+    done = subprocess.run(
+        ["docker", "cp", "-", f"{container}:/"], input=buffer.getvalue(), capture_output=True
+    )
+    if done.returncode != 0:
+        raise Failure(f"{container}: copying to {target}: {done.stderr.decode().strip()}")
 
 
 def main() -> int:
