@@ -123,9 +123,11 @@ class _Reader:
         if isinstance(node, yaml.SequenceNode):
             return [self.value(item, (*where, index)) for index, item in enumerate(node.value)]
         value = self.loader.construct_object(node)
+        if isinstance(value, str):
+            return _joined(value)
         if isinstance(value, float) and not math.isfinite(value):
             raise self.error(node, where, "not a finite number")
-        if not (value is None or isinstance(value, (str, int, float))):
+        if not (value is None or isinstance(value, (int, float))):
             raise self.error(node, where, f"a tag ({node.tag}) that is not known here; quote it")
         return value
 
@@ -164,3 +166,16 @@ class _Reader:
 
     def error(self, node: yaml.Node, where: Path, text: str) -> InventoryError:
         return InventoryError(f"{self.name}:{node.start_mark.line + 1}: {dotted(where)}: {text}")
+
+
+def _joined(text: str) -> str:
+    """Surrogate pairs as the characters that they stand for: JSON writes an emoji as two.
+
+    A lone one stays, and is found as a mistake where it stands.
+    """
+    if not any("\ud800" <= letter <= "\udfff" for letter in text):
+        return text
+    try:
+        return text.encode("utf-16", "surrogatepass").decode("utf-16")
+    except UnicodeDecodeError:
+        return text

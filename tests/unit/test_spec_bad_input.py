@@ -294,3 +294,8 @@ def test_an_unknown_key_at_the_top_concerns_every_host() -> None:
     (error,) = only(inventory).errors
     assert "engine: found an unknown key; allowed: engines and hosts" in error
     assert error.endswith('did you mean "engines"?')
+
+
+def test_json_is_yaml_also_with_surrogate_pairs() -> None:
+    spec = engine('flags: {x: "\\ud83d\\ude00"}')
+    assert spec.flags == {"x": "\U0001f600"}

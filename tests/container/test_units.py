@@ -1,0 +1,231 @@
+"""The rendered unit under the real systemd: hostile text stays text, and the sandbox holds.
+
+The engine is a program that writes down what it was given, so nothing here depends on SGLang.
+"""
+
+from __future__ import annotations
+
+import json
+import time
+from collections.abc import Iterator
+
+import pytest
+
+from roles.spec import EngineSpec
+from roles.spec.render import environment, logrotate, render, tmpfiles, venv_path, watch_unit
+from tests.hosts.host import Host
+from tests.unit.spec_case import engine_text, load, only
+
+pytestmark = pytest.mark.container
+
+MODEL = '/models/a b%h$HOME"\\;`id`'
+NOTE = "--x; $(id) %h ${HOME} $$ 'q' \"d\" \\ \u00e9\U0001f600"
+FLAGS = f"""
+flags:
+  chat-template: {json.dumps(NOTE)}
+  lora-paths: ["a b=/x", ";", "%n"]
+  disable-cuda-graph: true
+  note: "a\\nExecStart=/bin/id"
+environment:
+  X: {json.dumps(NOTE)}
+  EMPTY: ""
+user: engine-user
+"""
+KEY = "sk-planted-0123456789"
+
+ENGINE = """\
+#!/usr/bin/python3
+import json, os, sys, time
+def attempt(action):
+    try:
+        action()
+        return "yes"
+    except OSError as error:
+        return error.strerror
+def write(path):
+    open(path, "w").close()
+    os.unlink(path)
+import socket
+status = dict(line.split(":\\t", 1) for line in open("/proc/self/status") if ":\\t" in line)
+report = {
+    "argv": sys.argv[1:],
+    "env": dict(os.environ),
+    "config": open(sys.argv[sys.argv.index("--config") + 1]).read(),
+    "uid": os.getuid(),
+    "status": {key: status[key].strip() for key in ("NoNewPrivs", "Seccomp", "CapBnd", "CapEff")},
+    "etc": attempt(lambda: write("/etc/written")),
+    "usr": attempt(lambda: write("/usr/written")),
+    "var": attempt(lambda: write("/var/tmp/../lib/written")),
+    "tmp": attempt(lambda: write("/tmp/written")),
+    "shm": attempt(lambda: write("/dev/shm/written")),
+    "cache": attempt(lambda: write("/var/cache/sglang/e/written")),
+    "netlink": attempt(lambda: socket.socket(socket.AF_NETLINK, socket.SOCK_RAW, 0).close()),
+    "packet": attempt(lambda: socket.socket(socket.AF_PACKET, socket.SOCK_DGRAM, 0).close()),
+    "log": attempt(lambda: open("/var/log/sglang/e/engine.log").close()),
+    "starts": attempt(lambda: os.listdir("/var/lib/sglangctl/e/starts")),
+    "other": len([pid for pid in os.listdir("/proc") if pid.isdigit()]),
+}
+path = "/var/cache/sglang/e/report.json"
+with open(path + ".new", "w") as file:
+    json.dump(report, file)
+os.rename(path + ".new", path)
+print("engine line", flush=True)
+if os.path.exists("/models/exit"):
+    sys.exit(int(open("/models/exit").read()))
+while True:
+    time.sleep(0.2)
+    print("tick", flush=True)
+"""
+
+
+def spec_of(hardening: str) -> EngineSpec:
+    # The first two starts of a crash must not take longer than the test has.
+    body = FLAGS + f"hardening: {hardening}\napi_key: {{env: K}}\n"
+    entry = only(load(engine_text(body, json.dumps({"path": MODEL})), K=KEY))
+    assert entry.errors == ()
+    assert entry.spec is not None
+    return entry.spec.engines[0]
+
+
+@pytest.fixture(scope="module")
+def host(module_host_factory) -> Iterator[Host]:
+    host = module_host_factory("units", pip=False)
+    host.exec("useradd", "--system", "--user-group", "--no-create-home", "engine-user")
+    for hardening in ("baseline", "strict"):
+        spec = spec_of(hardening)
+        host.copy_in(ENGINE.encode(), f"{venv_path(spec)}/bin/python", mode=0o755)
+    host.copy_in(b"#!/bin/sh\nexit 0\n", "/usr/local/bin/sglangctl", mode=0o755)
+    host.copy_in(b"#!/bin/sh\nexec sleep 1000\n", "/usr/local/lib/sglangctl/x.pyz", mode=0o755)
+    host.exec("mkdir", "-p", MODEL)
+    yield host
+
+
+def put_live(host: Host, spec: EngineSpec) -> None:
+    """What the switch does, in small: folders, release, unit, daemon-reload."""
+    release = render(spec, venv=venv_path(spec))
+    host.copy_in(tmpfiles(spec), "/etc/tmpfiles.d/sglang-e.conf")
+    host.exec("systemd-tmpfiles", "--create", "sglang-e.conf")
+    folder = f"{spec.state}/releases/{release.digest}"
+    for name, content in release.files.items():
+        host.copy_in(content, f"{folder}/{name}", mode=int(release.modes[name], 8))
+        host.exec("chown", f"root:{spec.group}", f"{folder}/{name}")
+    host.exec("ln", "-sfn", folder, spec.current)
+    host.copy_in(release.files["sglang.service"], f"/etc/systemd/system/{spec.unit}")
+    host.copy_in(
+        watch_unit("/usr/local/lib/sglangctl/x.pyz"), "/etc/systemd/system/sglang-watch@.service"
+    )
+    host.exec("systemctl", "daemon-reload")
+    host.exec("rm", "-f", "/models/exit", f"{spec.cache}/report.json")
+
+
+def stop(host: Host, spec: EngineSpec) -> None:
+    host.exec("systemctl", "stop", spec.unit)
+    host.exec("systemctl", "reset-failed", spec.unit, check=False)
+
+
+@pytest.mark.parametrize("hardening", ["baseline", "strict"])
+def test_what_the_engine_is_given_and_may_do(host: Host, hardening: str) -> None:
+    spec = spec_of(hardening)
+    put_live(host, spec)
+    done = host.exec("systemd-analyze", "verify", "--man=no", f"/etc/systemd/system/{spec.unit}")
+    assert "sglang" not in done.stdout + done.stderr
+    try:
+        host.exec("systemctl", "start", spec.unit)
+        report = json.loads(host.exec("cat", f"{spec.cache}/report.json").stdout)
+    finally:
+        stop(host, spec)
+
+    assert report["argv"] == [
+        "-m",
+        "sglang.launch_server",
+        "--config",
+        "/var/lib/sglangctl/e/current/engine.yaml",
+        f"--chat-template={NOTE}",
+        "--disable-cuda-graph",
+        "--lora-paths",
+        "a b=/x",
+        ";",
+        "%n",
+    ]
+    wanted = environment(spec, venv_path(spec))
+    assert {name: report["env"].get(name) for name in wanted} == wanted
+    assert f'api-key: "{KEY}"' in report["config"]
+    assert KEY not in json.dumps([report["argv"], report["env"]])
+
+    assert report["uid"] != 0
+    assert report["status"]["NoNewPrivs"] == "1"
+    assert int(report["status"]["CapBnd"], 16) == int(report["status"]["CapEff"], 16) == 0
+    for place in ("cache", "tmp", "shm", "log", "starts", "netlink"):
+        assert report[place] == "yes", place
+    read_only = "Read-only file system"
+    assert report["etc"] == report["usr"] == read_only
+    if hardening == "strict":
+        assert report["status"]["Seccomp"] == "2"
+        assert report["var"] == read_only
+        assert report["packet"] != "yes"
+        # ProtectProc: of all the host's processes only its own.
+        assert report["other"] <= 2
+    else:
+        assert report["var"] == "Permission denied"
+
+
+def test_the_log_is_the_groups_alone_and_rotates_under_a_running_engine(host: Host) -> None:
+    spec = spec_of("baseline")
+    put_live(host, spec)
+    host.exec("rm", "-f", spec.log)
+    host.copy_in(logrotate(spec), "/etc/logrotate.d/sglang-e")
+    try:
+        host.exec("systemctl", "start", spec.unit)
+        stat = host.exec("stat", "--format=%a %U %G", spec.log, spec.log_folder).stdout.split("\n")
+        assert stat[0] == "640 root engine-user"
+        assert stat[1] == "2750 root engine-user"
+        if host.exec("sh", "-c", "command -v logrotate", check=False).returncode == 0:
+            host.exec("logrotate", "--force", "/etc/logrotate.d/sglang-e")
+            rotated = host.exec("cat", f"{spec.log}.1").stdout
+            assert rotated.startswith("engine line\n")
+            end = time.monotonic() + 10
+            while not host.exec("cat", spec.log).stdout.startswith("tick\n"):
+                assert time.monotonic() < end, "the engine no longer writes into its log"
+                time.sleep(0.2)
+    finally:
+        stop(host, spec)
+
+
+def test_a_wrong_flag_is_not_tried_again(host: Host) -> None:
+    spec = spec_of("baseline")
+    put_live(host, spec)
+    host.copy_in(b"2", "/models/exit")
+    try:
+        host.exec("systemctl", "start", spec.unit, check=False)
+        end = time.monotonic() + 10
+        while show(host, spec, "ActiveState") != "failed":
+            assert time.monotonic() < end
+            time.sleep(0.2)
+        assert show(host, spec, "NRestarts") == "0"
+    finally:
+        stop(host, spec)
+
+
+def test_an_engine_that_dies_in_each_start_stays_down_after_the_third(host: Host) -> None:
+    spec = spec_of("baseline")
+    put_live(host, spec)
+    host.copy_in(b"1", "/models/exit")
+    host.exec("rm", "-f", spec.log)
+    # RestartSec is 10; here a start dies at once, so the third one is some 20 s away.
+    try:
+        host.exec("systemctl", "start", "--no-block", spec.unit)
+        end = time.monotonic() + 90
+        while show(host, spec, "ActiveState") != "failed":
+            assert time.monotonic() < end
+            time.sleep(0.5)
+        assert host.exec("cat", spec.log).stdout.count("engine line") == 3
+        assert show(host, spec, "SubState") == "failed"
+        time.sleep(12)
+        assert show(host, spec, "ActiveState") == "failed"
+    finally:
+        stop(host, spec)
+
+
+def show(host: Host, spec: EngineSpec, name: str) -> str:
+    done = host.exec("systemctl", "show", "--value", f"--property={name}", spec.unit)
+    return done.stdout.strip()
