@@ -60,6 +60,7 @@ _ALL = (
         "drafter-not-found",
         "the drafter's folder is not where the inventory says",
         "compare `drafter.path` with the host",
+        rule="the lines of model-not-found, when they name the drafter's path",
     ),
     Cause(
         "drafter-mismatch",
@@ -193,12 +194,13 @@ _ALL = (
         "killed",
         "it was ended from outside while it served",
         "`journalctl -u sglang-NAME` says who stopped it; else start it again",
-        rule="the same, after it served",
+        rule="an exit by one of these signals, or with status 0, after it served",
     ),
     Cause(
         "unknown",
         "it failed for a reason that is not in the list",
         "read the lines below; `sglangctl bundle NAME` collects everything for a report",
+        rule="a certain failure without any of the evidence above",
     ),
 )
 

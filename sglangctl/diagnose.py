@@ -1,13 +1,15 @@
 """Phases, outcomes and causes: the closed lists, and which cause a log line names.
 
-`python -m sglangctl.diagnose` prints the table of README.md.
+`python -m sglangctl.diagnose` prints the tables of README.md, with --write it puts them there.
 """
 
 from __future__ import annotations
 
 import re
+import sys
 from collections.abc import Iterator
 from dataclasses import dataclass
+from pathlib import Path
 
 from sglangctl.causes import CAUSES, Cause
 from sglangctl.signatures import SIGNATURES, Signature, find
@@ -135,7 +137,7 @@ def _evidence(cause: Cause) -> str:
             seen += [part.strip() for part in re.split(r"[;,] (?=SGLang)", signature.seen)]
     parts = [cause.rule] if cause.rule else []
     parts += sorted(set(seen))
-    return "; ".join(parts) or "no other evidence"
+    return "; ".join(parts)
 
 
 def table() -> str:
@@ -154,5 +156,19 @@ def table() -> str:
     return "\n\n".join("\n".join(block) for block in blocks)
 
 
+def write(readme: Path) -> None:
+    """Put the current table between the markers of `readme`; ValueError without them."""
+    begin, end = "<!-- causes:begin", "<!-- causes:end -->"
+    text = readme.read_text(encoding="utf-8")
+    start, stop = text.find(begin), text.find(end)
+    if start < 0 or stop < start:
+        raise ValueError(f"{readme} has no {begin} ... {end}")
+    start = text.index("-->", start) + len("-->")
+    readme.write_text(f"{text[:start]}\n{table()}\n{text[stop:]}", encoding="utf-8")
+
+
 if __name__ == "__main__":
-    print(table())
+    if sys.argv[1:] == ["--write"]:
+        write(Path(__file__).parent.parent / "README.md")
+    else:
+        print(table())

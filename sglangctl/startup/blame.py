@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 # An Xid explains these better than the line that follows from it.
 _FOLLOW_XID = ("nccl-error", "nccl-timeout", "gpu-fault", "watchdog", "rank-died")
-_OUTSIDE = (-15, -9, -2, -1, 0)
+_SIGNALS = (-15, -9, -2, -1)
 _SIGBUS = -7
 _TELLING = 3
 
@@ -44,8 +44,12 @@ def blame(startup: Startup, crash: Crash) -> Blame:
     if _oom(startup) and code in (-9, None):
         text = "the kernel's OOM killer ended a process of this engine (oom_kill rose)"
         return Blame("host-out-of-memory", True, (text, *_log(crash.text)))
-    said = _said(startup, crash, effect=False)
     xid = whole(startup.exit.get("xid")) if startup.exit is not None else None
+    outside = ended and not own and crash.source in ("exit", "process")
+    if outside and code in _SIGNALS and xid is None:
+        # Its own exceptions end with another status, or it says that it fails before it dies.
+        return _outside(startup, crash)
+    said = _said(startup, crash, effect=False)
     if xid is not None and (said is None or said.finding.cause in _FOLLOW_XID):
         return Blame("gpu-fault", True, (f"kernel log: Xid {xid}", *_log(crash.text)))
     if said is not None:
@@ -53,9 +57,7 @@ def blame(startup: Startup, crash: Crash) -> Blame:
         return Blame(said.finding.cause, True, (f"log: {where}{printable(said.finding.line)}",))
     if code == _SIGBUS:
         return _sigbus(startup, crash)
-    if ended and not own and code in _OUTSIDE and crash.source in ("exit", "process"):
-        if code == 0 and not startup.served:
-            return _unknown(startup, crash, sure=False)
+    if outside and code == 0 and startup.served:
         return _outside(startup, crash)
     after = _said(startup, crash, effect=True)
     if crash.source == "warmup":
@@ -67,7 +69,7 @@ def blame(startup: Startup, crash: Crash) -> Blame:
         crash.source == "child" and not startup.failures.exceptions
     ):
         return Blame("rank-died", False, (*_log(crash.text), *_telling(startup)))
-    return _unknown(startup, crash, sure=False)
+    return _unknown(startup, crash)
 
 
 def _said(startup: Startup, crash: Crash, effect: bool) -> Candidate | None:
@@ -115,8 +117,8 @@ def _sigbus(startup: Startup, crash: Crash) -> Blame:
     return Blame(cause, True, evidence)
 
 
-def _unknown(startup: Startup, crash: Crash, sure: bool) -> Blame:
-    return Blame("unknown", sure, (*_telling(startup), *_log(crash.text)))
+def _unknown(startup: Startup, crash: Crash) -> Blame:
+    return Blame("unknown", False, (*_telling(startup), *_log(crash.text)))
 
 
 def _telling(startup: Startup) -> tuple[str, ...]:

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 from sglangctl.startup import loglines, phases
 from sglangctl.startup.loglines import Line
+from sglangctl.startup.values import printable
 
 if TYPE_CHECKING:
     from sglangctl.startup.fold import Startup
@@ -18,6 +19,8 @@ Handler = Callable[["Startup", float, str, str], bool]
 def read(startup: Startup, t: float, line: Line) -> None:
     """Take one line."""
     text = line.text
+    if line.rank:
+        startup.phases.spoke(line.rank)
     handler = _HANDLERS.get(text[: text.find(" ")] if " " in text else text)
     if handler is not None and handler(startup, t, text, line.rank or ""):
         return
@@ -83,7 +86,8 @@ def _capture(startup: Startup, t: float, text: str, rank: str) -> bool:
         what = text[len("Capture ") : text.find(" begin")]
         for noise in (" CUDA graph", " cuda graph", " NPU graph", " CPU graph"):
             what = what.replace(noise, "")
-        startup.advanced(startup.phases.capture_begin(t, rank, what.strip() or "decode"))
+        what = printable(what.strip(), 40) or "decode"
+        startup.advanced(startup.phases.capture_begin(t, rank, what))
     elif " end" in text[:80]:
         startup.phases.capture_end(rank)
     return False

@@ -12,6 +12,7 @@ from sglangctl.startup.loglines import Bar
 
 ORDER = {name: index for index, name in enumerate(PHASES)}
 
+_MOST_RANKS = 4096
 CONTEXT_MIB = 300.0
 """More than this per GPU: a CUDA context exists (500 to 1700 MiB measured before loading)."""
 WEIGHTS_MIB = 3072.0
@@ -36,6 +37,7 @@ class Phases:
         self.from_gpu = False
         """The phase rests on GPU memory: the log lags."""
         self.ranks: set[str] = set()
+        """Ranks that have written a line; "" is the only one at TP 1."""
         self.capture = "graphs"
         self._loading: set[str] = set()
         self._loaded: dict[str, int] = {}
@@ -53,14 +55,19 @@ class Phases:
         self.name, self.since, self.from_gpu = name, t, False
         return True
 
+    def spoke(self, rank: str) -> None:
+        """A rank has written a line."""
+        if len(self.ranks) < _MOST_RANKS:
+            self.ranks.add(rank)
+
     def connecting(self, t: float, rank: str) -> bool:
         """A rank begins the rendezvous."""
-        self.ranks.add(rank)
+        self.spoke(rank)
         return self.at_least(t, "connecting")
 
     def load_begin(self, t: float, rank: str) -> bool:
         """A rank begins to load weights; a second time on one rank: the drafter's."""
-        self.ranks.add(rank)
+        self.spoke(rank)
         self._loading.add(rank)
         if self._loaded.get(rank, 0) >= 1:
             self.model = "drafter"
