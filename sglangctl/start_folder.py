@@ -52,8 +52,9 @@ def open_start(config: EngineConfig, paths: Paths, run: Run) -> tuple[Path, Writ
         _folder(folder / name, gid)
     file = folder / name / starts.JOURNAL
     writer = Writer(file)
-    os.chown(file, -1, gid)
-    os.chmod(file, 0o640)
+    if not resumed:
+        os.chown(file, -1, gid)
+        os.chmod(file, 0o640)
     link_atomic(folder / LATEST, name)
     for old in too_many(folder, keep=name):
         shutil.rmtree(old, ignore_errors=True)
@@ -89,6 +90,14 @@ def _size(folder: Path) -> int:
 
 
 def _folder(path: Path, gid: int) -> None:
-    path.mkdir(exist_ok=True)
-    os.chown(path, -1, gid)
-    os.chmod(path, 0o2750)
+    """Make a folder that the group may read; one that is there already is left as it is.
+
+    No chmod: the deploy's `starts` hands its group and its setgid bit on by itself, and the
+    watch's sandbox forbids setting that bit.
+    """
+    try:
+        path.mkdir(mode=0o750)
+    except FileExistsError:
+        return
+    if path.stat().st_gid != gid:
+        os.chown(path, -1, gid)

@@ -112,8 +112,8 @@ def test_who_may_read_it(root: Path, port: int) -> None:
         until(root, "serving")
         file = file_of(root)
         assert stat.S_IMODE(file.stat().st_mode) == 0o640
-        assert stat.S_IMODE(file.parent.resolve().stat().st_mode) == 0o2750
-        assert stat.S_IMODE(file.parent.parent.stat().st_mode) == 0o2750
+        assert stat.S_IMODE(file.parent.resolve().stat().st_mode) == 0o750
+        assert stat.S_IMODE(file.parent.parent.stat().st_mode) == 0o750
         name = os.readlink(file.parent)
         assert starts.names(file.parent.parent) == [name]
 
