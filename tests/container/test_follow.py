@@ -55,12 +55,14 @@ class Run:
             (
                 host.ip,
                 {
-                    "ssh_user": "root",
+                    # One of them as on a cloud image: a user with sudo.
+                    "ssh_user": "debian" if name == "steady" else "root",
+                    "needs_sudo": name == "steady",
                     "ssh_key": str(host.ssh_key),
                     "ssh_known_hosts_file": str(host.known_hosts),
                 },
             )
-            for host in hosts.values()
+            for name, host in hosts.items()
         ]
         folder.mkdir(exist_ok=True)
         (folder / "inventory.py").write_text(f"hosts = {entries!r}\n")
@@ -206,6 +208,23 @@ def test_links_break_and_nothing_is_lost_or_repeated(
     assert not any("link lost" in line for _, line in run.lines if hosts["steady"].ip in line)
     steady = [when for when, line in run.lines if f"[{hosts['steady'].ip}]" in line]
     assert max(b - a for a, b in zip(steady, steady[1:], strict=False)) < 15, run.text()
+
+
+def test_a_link_that_dies_under_a_long_command(
+    host_factory: HostFactory, tmp_path: Path, stopped_at_the_end: list[Run]
+) -> None:
+    host = host_factory("slow")
+    run = Run(tmp_path, {"slow": host}, TEST_SLOW="1")
+    stopped_at_the_end.append(run)
+    run.wait_for(host, "a long command")
+    time.sleep(2)
+    cut = run.elapsed()
+    heard_again = silence(host)
+    noticed = run.wait_for(host, "link lost", 60)
+    heard_again()
+    assert noticed - cut <= NOTICED_S, run.text()
+    assert run.end() == 0, run.text()
+    assert json.loads((tmp_path / f"{host.ip}.json").read_text()) == ["done"]
 
 
 def test_a_host_that_stays_away_fails_alone(

@@ -8,6 +8,7 @@ from collections.abc import Generator
 from pathlib import Path
 
 from pyinfra.api import FunctionCommand, Host, operation
+from pyinfra.context import host
 
 from roles.failing import say
 from roles.readiness import link, operations
@@ -37,8 +38,23 @@ def kept(subject: Subject, folder: Path) -> Generator[FunctionCommand, None, Non
         document = {"word": ending.word, "arrived": arrived[id(ending.story)]}
         (folder / f"{target.name.removeprefix('@docker/')}.json").write_text(json.dumps(document))
 
-    yield operations.over_a_link(run, [subject], sudo=False)
+    yield operations.over_a_link(run, [subject], sudo=bool(host.data.get("needs_sudo")))
+
+
+@operation(is_idempotent=False)
+def slow(seconds: int, folder: Path) -> Generator[FunctionCommand, None, None]:
+    """One long command, as `sglangctl verify` is: only the kernel notices that its link is dead."""
+
+    def run(connection: Link, target: Host) -> None:
+        say(target, "demo: a long command")
+        answer = connection.run("sh", "-c", f"sleep {seconds}; echo done", wait_s=600)
+        (folder / f"{target.name}.json").write_text(json.dumps(answer.lines))
+
+    yield operations.over_a_link(run, [SUBJECT], sudo=False)
 
 
 report_once("follow")
-kept(name="Follow demo", subject=SUBJECT, folder=Path(os.environ["TEST_FOLDER"]))
+if os.environ.get("TEST_SLOW"):
+    slow(name="Slow", seconds=8, folder=Path(os.environ["TEST_FOLDER"]))
+else:
+    kept(name="Follow demo", subject=SUBJECT, folder=Path(os.environ["TEST_FOLDER"]))

@@ -26,6 +26,7 @@ def main() -> None:
         time.sleep(0.1)
     name = time.strftime("%Y%m%dT%H%M%SZ", time.gmtime()) + "-" + invocation()
     os.makedirs(f"{STARTS}/{name}")
+    os.chmod(STARTS, 0o750)  # as the watch has it: not for every user of the host
     began = time.monotonic()
     with open(f"{STARTS}/{name}/journal.jsonl", "a", buffering=1) as file:
 
