@@ -20,6 +20,7 @@ from roles.failing import fail_host
 from roles.host import program
 from roles.host.managed import Managed, ManagedDirectory, ManagedFile
 from roles.host.snapshot import snapshot
+from roles.kernel.deploy import probe_request as kernel_request
 from roles.readiness.report import report_once
 from roles.spec import render
 from roles.spec.model import EngineSpec, HostSpec
@@ -94,6 +95,9 @@ class Job:
             "engine_configs": [json.loads(render.engine_json(one.spec)) for one in self.engines],
             "host_config": json.loads(render.host_json(self.spec)),
             "plan": [engine.name for engine in self.engines],
+            "kernels": kernel_request(
+                {engine.name: (engine.spec, engine.venv.path) for engine in self.engines}
+            ),
         }
 
     def facts(self) -> dict[str, Any] | None:

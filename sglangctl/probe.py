@@ -3,6 +3,7 @@
 A part whose source is missing (no driver, no systemd) is null, and `reasons` says why, under the
 part's name; the exit status is 0 all the same. --request takes a JSON object: {"files": {path:
 wanted sha256 or null}, "paths": [for their disks], "users": [names], "dists": {venv: [names]},
+"kernels": {engine: {venv, sm}},
 "engines": [names], "engine_configs": [objects as in /etc/sglangctl/engines], "host_config": object
 as in host.json, "plan": engine's name or a list, "policy": declared|engines|all}.
 """
@@ -65,6 +66,8 @@ class Probe:
     gpus: list[dict[str, Any]] | None = None
     gpu_source: str | None = None
     nvcc: dict[str, Any] | None = None
+    kernels: dict[str, Any] = field(default_factory=dict)
+    """By engine: `sglangctl kernel survey`."""
     holders: list[dict[str, Any]] | None = None
     """As `sglangctl holders --json`, with `classes`: engine -> {class, reason}; `class` and
     `reason` themselves are relative to the first engine."""
@@ -111,6 +114,7 @@ def parse_request(text: str) -> dict[str, Any]:
         "dists": dict,
         "paths": list,
         "users": list,
+        "kernels": dict,
         "engines": list,
         "engine_configs": list,
         "host_config": dict,
@@ -156,6 +160,7 @@ def probe(request: Mapping[str, Any], paths: Paths | None = None) -> Probe:
         for venv, names in request.get("dists", {}).items()
     }
     found.nvcc = part("nvcc", _nvcc, "no nvcc in CUDA_HOME, on PATH or under /usr/local")
+    found.kernels = {name: _kernel(wanted) for name, wanted in request.get("kernels", {}).items()}
     _about_engines(found, part, request, paths)
     return found
 
@@ -304,3 +309,11 @@ def _nvcc() -> dict[str, Any] | None:
 
     found = toolkit.find()
     return None if found is None else asdict(found)
+
+
+def _kernel(wanted: Any) -> dict[str, Any]:
+    from sglangctl.kernel.survey import survey
+
+    if not isinstance(wanted, dict) or not isinstance(wanted.get("venv"), str):
+        raise RequestError("an entry of the request's 'kernels' has no venv")
+    return survey(Path(wanted["venv"]), wanted.get("sm"))

@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from pathlib import Path as FilePath
 from typing import Any
 
-from roles.spec import checks, flags, nccl, schema
+from roles.spec import checks, flags, kernel, nccl, schema
 from roles.spec.document import Document, read
 from roles.spec.errors import InventoryError, Path, Problem, closest, dotted, shown
 from roles.spec.merge import deep_merge, has_path
@@ -187,7 +187,17 @@ class _Host:
             for key in [key for key, value in engine.items() if value is None]:
                 del engine[key]
             checks.check_engine(name, engine, report)
+            hosts = self.problems.document.content.get("hosts") or {}
+            kernel.check(engine["kernel"], [str(host) for host in hosts], report)
         return len(self.problems.found) == before
+
+    def reporter(self, where: Path) -> schema.Report:
+        """Reports mistakes below `where`."""
+
+        def report(inner: Path, found: str, allowed: str, meant: str | None) -> None:
+            self.report((*where, *inner), found, allowed, meant)
+
+        return report
 
     def report(self, inner: Path, found: str, allowed: str, meant: str | None) -> None:
         """Report a mistake at the place in the file that it came from: the host, or a base."""
@@ -261,6 +271,7 @@ class _Host:
                 tuple(install["pip_arguments"]),
                 install["system_site_packages"],
             ),
+            kernel=kernel.read(engine["kernel"], self.folder, self.reporter((*where, "kernel"))),
             replaces=tuple(engine["replaces"]),
             reachable_at=readiness.pop("reachable_at", None),
             readiness=Readiness(**readiness),

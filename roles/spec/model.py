@@ -48,6 +48,56 @@ class Install:
 
 
 @dataclass(frozen=True)
+class Patch:
+    """A patch of the kernel's source, read on the controller."""
+
+    name: str
+    sha256: str
+    content: bytes = field(repr=False)
+
+
+@dataclass(frozen=True)
+class Kernel:
+    """Where the kernel library comes from, and how one is built."""
+
+    source: Literal["auto", "wheel", "build", "none"] = "auto"
+    version: str | None = None
+    patches: tuple[Patch, ...] = ()
+    arch: str | None = None
+    """`120a`; None: of the host's GPUs."""
+    max_jobs: int | None = None
+    """None: from memory."""
+    nvcc_threads: int = 1
+    cmake_args: tuple[str, ...] = ()
+    build_host: str | None = None
+    git_url: str = ""
+    git_commit: str | None = None
+    git_path: str | None = None
+    cache: str = ""
+    """An absolute path on the controller."""
+
+    @property
+    def decides(self) -> dict[str, Any]:
+        """What of it decides what lands in the virtual environment: empty for the default.
+
+        It is part of the environment's digest, so that another kernel is another environment and
+        one that was verified is never modified. What only says how a build is done is not in it.
+        """
+        if self.source == "none":
+            return {"source": "none"}
+        found = {
+            "source": None if self.source == "auto" else self.source,
+            "version": self.version,
+            "patches": [patch.sha256 for patch in self.patches],
+            "arch": self.arch,
+            "cmake_args": list(self.cmake_args),
+            "git_commit": self.git_commit,
+            "git_path": self.git_path,
+        }
+        return {key: value for key, value in found.items() if value}
+
+
+@dataclass(frozen=True)
 class EngineSpec:
     """One engine of one host. `readiness` and `limits` are sglangctl's own dataclasses."""
 
@@ -68,6 +118,7 @@ class EngineSpec:
     nccl: Nccl
     user: str
     install: Install
+    kernel: Kernel
     replaces: tuple[str, ...]
     readiness: Readiness
     limits: Limits

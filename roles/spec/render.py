@@ -63,7 +63,8 @@ def _rendered(template: str, **values: Any) -> bytes:
 
 def venv_digest(engine: EngineSpec) -> str:
     """Digest of all that decides what is in the virtual environment, as 64 hex digits."""
-    return _sha256(_json({"v": 1, **asdict(engine.install)}))
+    decided = {"kernel": engine.kernel.decides} if engine.kernel.decides else {}
+    return _sha256(_json({"v": 1, **asdict(engine.install), **decided}))
 
 
 def venv_path(engine: EngineSpec) -> str:

@@ -28,6 +28,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     what.add_argument("request", nargs="?", type=Path, help="REQUEST.json")
     what.add_argument("--run", metavar="KEY", help="build here and now (the unit's body)")
     what.add_argument("--follow", metavar="KEY", help="show a build until it ends")
+    what.add_argument("--adopt", type=Path, metavar="DIR", help="take a built wheel into the cache")
     what.add_argument("--list", action="store_true", help="the cache of this host")
     parser.add_argument("--from", dest="offset", type=int, default=0, metavar="BYTE")
     parser.add_argument(
@@ -44,6 +45,8 @@ def run(args: argparse.Namespace) -> int:
     try:
         if args.list:
             return _list(args.json, paths)
+        if args.adopt:
+            return _adopt(args.adopt, paths)
         if args.follow:
             if args.wait is not None:
                 return _poll(args.follow, args.offset, args.wait, paths)
@@ -79,6 +82,24 @@ def _run(key: str, paths: Paths) -> int:
     root = requests.folder(key, paths)
     entry = build.build(requests.load(root / "request.json"), paths)
     print(entry.wheel)
+    return 0
+
+
+def _adopt(source: Path, paths: Paths) -> int:
+    """A wheel and its provenance.json that came from elsewhere: compared, then promoted."""
+    import shutil
+
+    from sglangctl.kernel import cache
+
+    entry = cache.read(source)
+    if entry is None:
+        raise common.Unusable(f"{source} has no wheel with the sha256 of its provenance")
+    try:
+        cache.promote(entry.key, entry.wheel, entry.provenance, paths)
+    except OSError as error:
+        raise common.Unusable(f"{error}: free space under {paths.kernel_cache}") from None
+    shutil.rmtree(source, ignore_errors=True)
+    print(f"adopted {entry.key}")
     return 0
 
 

@@ -51,11 +51,18 @@ def read(folder: Path) -> Entry | None:
     return Entry(key, wheel, wanted, provenance)
 
 
+def keys(paths: Paths | None = None) -> list[str]:
+    """The keys of this host's cache, their wheels not read."""
+    root = (paths or Paths()).kernel_cache
+    return sorted(
+        item.name for item in root.glob("*") if is_key(item.name) and (item / PROVENANCE).is_file()
+    )
+
+
 def entries(paths: Paths | None = None) -> list[Entry]:
     """All whole entries of this host, by key."""
     root = (paths or Paths()).kernel_cache
-    names = sorted(item.name for item in root.glob("*") if is_key(item.name))
-    return [entry for name in names if (entry := read(root / name)) is not None]
+    return [entry for name in keys(paths) if (entry := read(root / name)) is not None]
 
 
 def promote(key: str, wheel: Path, provenance: dict[str, Any], paths: Paths | None = None) -> Entry:

@@ -8,12 +8,13 @@ from __future__ import annotations
 
 import argparse
 
-from sglangctl.kernel import check, common, inspect
+from sglangctl.kernel import check, common, inspect, stamp
 from sglangctl.terminal import harmless
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     common.add_venv(parser)
+    parser.add_argument("--remember", action="store_true", help="for the next survey")
     parser.add_argument("--json", action="store_true", help="the whole document")
 
 
@@ -25,6 +26,11 @@ def run(args: argparse.Namespace) -> int:
     # Only what the kernel says of itself is needed here: no cubins are read.
     seen = inspect.inspect_installed(venv, None, None, everything=False)
     result = check.check(venv, seen)
+    if args.remember:
+        try:
+            stamp.write(venv, result)
+        except OSError as error:
+            return common.complain(f"the outcome cannot be kept: {error}")
     print(common.document(result) if args.json else "\n".join(table(result)))
     return result.exit_status
 

@@ -57,6 +57,8 @@ class Inspection:
     reason: str
     distribution: str | None = None
     version: str | None = None
+    key: str | None = None
+    """The key of our own build, None for a wheel of others."""
     torch_pin: str | None = None
     """The torch that the wheel's metadata demands, None when it does not say."""
     built_for: str | None = None
@@ -361,6 +363,7 @@ def _named(metadata: Metadata | None, sm: str | None, target: str) -> Inspection
         "",
         distribution=metadata.distribution if metadata else None,
         version=metadata.version if metadata else None,
+        key=metadata.key if metadata else None,
         torch_pin=metadata.torch_pin if metadata else None,
         built_for=(metadata.built_for_torch or metadata.torch_pin) if metadata else None,
         python=", ".join(sorted(set(metadata.tags))) or None if metadata else None,

@@ -32,6 +32,8 @@ class Metadata:
     tags: tuple[str, ...]
     built_for_torch: str | None = None
     """From our own provenance file; None for wheels of others."""
+    key: str | None = None
+    """The key of our build; None for wheels of others."""
 
 
 def from_wheel(path: Path) -> Metadata:
@@ -154,15 +156,17 @@ def _parse(metadata: str, wheel: str, provenance: str) -> Metadata:
     pins = [match for line in headers.get_all("Requires-Dist") or [] if (match := _pin(line))]
     tags = HeaderParser().parsestr(wheel).get_all("Tag") or []
     try:
-        built = json.loads(provenance)["inputs"]["torch"] if provenance else None
-    except (ValueError, KeyError, TypeError):
-        built = None
+        document = json.loads(provenance) if provenance else {}
+        built, key = document.get("inputs", {}).get("torch"), document.get("key")
+    except (ValueError, AttributeError):
+        built = key = None
     return Metadata(
         distribution=name,
         version=version,
         torch_pin=pins[0] if pins else None,
         tags=tuple("-".join(tag.split("-")[:2]) for tag in tags),
         built_for_torch=str(built) if built else None,
+        key=str(key) if key else None,
     )
 
 

@@ -27,9 +27,11 @@ def survey(root: Path, sm: str | None, everything: bool = False) -> dict[str, An
     """Never fails: what cannot be known is null, with a reason in `problems`.
 
     `installed` is an inspection of what is there; `torch`, `python` and `required` are the
-    environment's; `cached` lists the keys of this host's cache; `toolkit` is nvcc.
+    environment's; `pinned` what its SGLang's metadata asks for; `checked` the outcome of the last
+    `kernel check` of exactly this kernel and torch; `cached` lists the keys of this host's cache
+    (their wheels are not read here).
     """
-    from sglangctl.kernel import cache, cubins, inspect, toolkit
+    from sglangctl.kernel import cache, cubins, inspect, stamp
     from sglangctl.kernel.venv import VenvError, load
     from sglangctl.paths import Paths
 
@@ -49,17 +51,13 @@ def survey(root: Path, sm: str | None, everything: bool = False) -> dict[str, An
         "cuda": None,
         "python": None,
         "required": None,
+        "pinned": None,
+        "checked": None,
         "cuobjdump": cubins.find_cuobjdump(),
-        "toolkit": None,
         "cached": [],
         "problems": problems,
     }
-    found = toolkit.find()
-    document["toolkit"] = asdict(found) if found else None
-    document["cached"] = [
-        {"key": item.key, "sha256": item.sha256, "wheel": str(item.wheel)}
-        for item in cache.entries(Paths())
-    ]
+    document["cached"] = cache.keys(Paths())
     if (root / "bin/python").exists():
         try:
             venv = load(root)
@@ -68,6 +66,8 @@ def survey(root: Path, sm: str | None, everything: bool = False) -> dict[str, An
             if torch:
                 document["torch"], document["cuda"] = torch.version, torch.cuda
             document["required"] = venv.required_kernel()
+            document["pinned"] = venv.pinned_kernel()
+            document["checked"] = stamp.read(venv)
             seen = inspect.inspect_installed(venv, arch, document["cuobjdump"], everything)
             document["installed"] = asdict(seen)
         except VenvError as error:

@@ -20,6 +20,9 @@ ASK = (
 VERSION_LINE = re.compile(r"^__version__\s*=\s*'([^']+)'", re.MULTILINE)
 CUDA_LINE = re.compile(r"^cuda\b[^=\n]*=\s*'([^']+)'", re.MULTILINE)
 REQUIRED = re.compile(r"assert_pkg_version\(\s*\"(sgl(?:ang)?-kernel)\",\s*\"([0-9.]+)\"", re.S)
+PINNED = re.compile(
+    r"^Requires-Dist:\s*(sgl(?:ang)?-kernel)\s*\(?==\s*([0-9][\w.+]*)", re.MULTILINE
+)
 
 
 class VenvError(Exception):
@@ -97,6 +100,18 @@ class Venv:
                 continue
             match = REQUIRED.search(text)
             return (match.group(1), match.group(2)) if match else None
+        return None
+
+    def pinned_kernel(self) -> tuple[str, str] | None:
+        """(distribution, version) that the installed SGLang's metadata pins; None: it does not."""
+        for folder in self.path:
+            for path in folder.glob("sglang-*.dist-info/METADATA"):
+                try:
+                    match = PINNED.search(path.read_text(encoding="utf-8"))
+                except OSError:
+                    continue
+                if match:
+                    return match.group(1), match.group(2)
         return None
 
 

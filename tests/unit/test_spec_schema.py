@@ -87,13 +87,20 @@ def test_the_host_program_has_the_same_fields_and_defaults(
 SPECULATIVE = {"path": "/d", "steps": 3, "topk": 2, "draft_tokens": 4}
 CONTEXT: dict[tuple[str, ...], dict[str, Any]] = {
     ("drafter", name): {"drafter": SPECULATIVE} for name in SPECULATIVE
-} | {("drafter", "algorithm"): {"drafter": SPECULATIVE}, ("tensor_parallel",): {"gpus": [0, 1]}}
+} | {
+    ("drafter", "algorithm"): {"drafter": SPECULATIVE},
+    ("tensor_parallel",): {"gpus": [0, 1]},
+    ("kernel", "patches"): {"kernel": {"git": {"commit": "a" * 40}}},
+}
 VALUES = {
     ("drafter", "steps"): 5,
     ("drafter", "topk"): 3,
     ("drafter", "draft_tokens"): 8,
     ("install", "packages"): ["nvidia-nccl-cu13==2.28.9"],
     ("model", "path"): "/models/other",
+    ("kernel", "source"): "none",
+    ("kernel", "patches"): ["secrets/kimi.key"],
+    ("kernel", "build_host"): "h",
 }
 
 
@@ -115,6 +122,9 @@ def outcome(
             "config": engine_json(engine),
             # roles/readiness asks there; nothing of it is on the host.
             "reachable_at": engine.reachable_at,
+            # roles/kernel takes its requests from it: tests/unit/test_kernel_role.py.
+            "kernel": asdict(engine.kernel),
+            "venv_path": venv_path(engine),
         }
     return result
 

@@ -1,0 +1,1 @@
+"""The kernel library of an engine: an installed one that fits, a wheel, or a build."""

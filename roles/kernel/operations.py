@@ -1,0 +1,172 @@
+"""The operation that makes the right kernel be in an engine's environment."""
+
+from __future__ import annotations
+
+from collections.abc import Generator
+from dataclasses import replace
+from typing import Any
+
+from gevent.lock import RLock
+from pyinfra.api import FunctionCommand, Host, State, operation
+from pyinfra.context import host
+
+from roles.failing import HostFailed, checked, failing, say
+from roles.host.operations import UNREAD, show
+from roles.host.snapshot import JSON, forget, snapshot
+from roles.kernel import building, fleet
+from roles.kernel.ladder import Situation, Step, architecture, decide, request
+from roles.kernel.remote import Remote
+from roles.spec.model import EngineSpec
+
+STEPS = 12
+"""More than the ladder has rungs: a defect ends here instead of going round for ever."""
+# One build a key in the whole run: the next host that wants the same one finds it in the cache.
+BUILDING: dict[str, RLock] = {}
+
+
+@operation()
+def kernel_ready(
+    engine: EngineSpec, venv: str, request: JSON, sudo: bool = False
+) -> Generator[FunctionCommand, None, None]:
+    """
+    Make an engine's environment have a kernel that is proven to fit its GPU and its torch.
+
+    + engine: the engine's spec
+    + venv: the path of its environment
+    + request: what the probe is asked for, `kernels` of this engine among it
+    + sudo: whether commands need it on this host
+
+    **Example:**
+
+    .. code:: python
+
+        kernel_ready(name="Kernel of kimi", engine=spec, venv=path, request=job.request)
+    """
+    facts = snapshot(request)
+    if facts is None:
+        yield failing(UNREAD)
+        return
+    now = situation(engine, (facts.get("kernels") or {}).get(engine.name))
+    step = decide(now)
+    if step.action in ("none", "nothing"):
+        host.noop(f"kernel of {engine.name}: {step.reason}")
+        return
+    show([plan_line(engine.name, step)])
+    if step.action == "fail":
+        yield failing(f"kernel of {engine.name}: {step.reason}")
+        return
+
+    def run(state: State, host: Host) -> None:
+        climb(state, Remote(state, host, sudo), engine, venv)
+
+    yield FunctionCommand(checked(run), (), {})
+    forget()
+
+
+def situation(engine: EngineSpec, survey: dict[str, Any] | None) -> Situation:
+    """What the ladder decides from."""
+    device = engine.flags.get("device")
+    return Situation(
+        engine.kernel,
+        str(device) if device is not None else None,
+        survey,
+        fleet.keys(engine.kernel.cache),
+    )
+
+
+def plan_line(name: str, step: Step) -> str:
+    """One line of the plan."""
+    doing = {
+        "later": "",
+        "fail": "will fail",
+        "tools": "cuobjdump is fetched, then decided",
+        "check": "checked with one operation",
+        "stock": f"stock wheel {step.distribution or 'as the engine wants it'} {step.version or ''}",
+        "cached": f"wheel {step.key} of this host's cache",
+        "fleet": f"wheel {step.key} of the fleet's cache",
+        "build": f"build {step.key}",
+    }[step.action]
+    return f"kernel of {name}: " + (f"{doing.strip()} ({step.reason})" if doing else step.reason)
+
+
+def climb(state: State, remote: Remote, engine: EngineSpec, venv: str) -> None:
+    """Rung after rung until the kernel is there and checked; HostFailed with the whole story."""
+    tried: dict[str, str] = {}
+    arch, source = engine.kernel.arch, "stock"
+    for _ in range(STEPS):
+        survey = remote.survey(venv, arch.rstrip("af") if arch else None)
+        now = replace(situation(engine, survey), tried=dict(tried))
+        step = decide(now)
+        if step.action == "nothing":
+            say(remote.host, f"kernel of {engine.name}: {step.reason}", fg="green")
+            return
+        if step.action in ("fail", "later", "none"):
+            raise HostFailed(f"kernel of {engine.name}: {step.reason}")
+        say(remote.host, plan_line(engine.name, step))
+        reason = take(state, remote, engine, venv, now, step)
+        if reason is not None:
+            tried[step.action] = reason
+            if step.action == "check":
+                # What brought this kernel would bring it again; all our builds have one key.
+                for name in ("cached", "fleet", "build") if source == "built" else ("stock",):
+                    tried[name] = reason
+            say(remote.host, f"kernel of {engine.name}: {step.action}: {reason}", fg="yellow")
+        elif step.action in ("stock", "cached", "fleet", "build"):
+            # Another kernel is there now: what the check said was of the one before.
+            tried.pop("check", None)
+            source = "stock" if step.action == "stock" else "built"
+    raise HostFailed(f"kernel of {engine.name}: no end after {STEPS} steps; please report it")
+
+
+def take(
+    state: State, remote: Remote, engine: EngineSpec, venv: str, now: Situation, step: Step
+) -> str | None:
+    """Take one step; why it did not help, None when it did (the next survey says whether)."""
+    where = [f"--venv={venv}"]
+    sm = architecture(now.kernel, now.survey or {})
+    fitting = [*where, f"--sm={sm}"]
+    if step.action == "tools":
+        ended = remote.work("getting cuobjdump", "inspect", "installed", "--fetch-tools", *fitting)
+        return ended.said if ended.status == 2 else None
+    if step.action == "check":
+        ended = remote.work("checking the kernel", "check", "--remember", *where, limit_s=600)
+        return ended.lines[0] if ended.status == 1 and ended.lines else None
+    if step.action == "stock":
+        options = [f"--version={step.version}"] if step.version else []
+        options += [f"--distribution={step.distribution}"] if step.distribution else []
+        options += [f"--pip-argument={argument}" for argument in engine.install.pip_arguments]
+        ended = remote.work("installing the stock kernel", "install", "stock", *options, *fitting)
+        return ended.said if ended.status else None
+    assert step.key is not None
+    if step.action == "build":
+        made = obtain(state, remote, engine, venv, now, step.key)
+        if made is not None:
+            return made
+    if step.action == "fleet":
+        entry = fleet.find(engine.kernel.cache, step.key)
+        if entry is None:
+            return f"{engine.kernel.cache}/{step.key} is damaged: delete it"
+        building.distribute(remote, entry)
+    ended = remote.work("installing the built kernel", "install", step.key, *fitting)
+    return ended.said if ended.status else None
+
+
+def obtain(
+    state: State, remote: Remote, engine: EngineSpec, venv: str, now: Situation, key: str
+) -> str | None:
+    """Have the wheel of `key` built and put it into this host's cache. None: it is there."""
+    kernel = engine.kernel
+    with BUILDING.setdefault(key, RLock()):
+        entry = fleet.find(kernel.cache, key)
+        if entry is None:
+            where = building.build_host(state, remote.host, kernel.build_host)
+            own = where is remote.host
+            builder = remote if own else Remote(state, where, bool(where.data.get("_sudo")))
+            pip_arguments = tuple(one for one in engine.install.pip_arguments if one != "--no-deps")
+            document = request(now, venv if own else None, pip_arguments)
+            building.build(builder, document, kernel.patches, remote.host)
+            entry = building.collect(builder, key, kernel.cache)
+            if own:
+                return None
+    building.distribute(remote, entry)
+    return None

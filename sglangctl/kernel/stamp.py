@@ -1,0 +1,49 @@
+"""That a kernel was checked: remembered for exactly these files and this torch.
+
+The stamp says nothing of whether the kernel is whole: that is inspected every time.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+
+from sglangctl.files import write_atomic
+from sglangctl.kernel.check import Check
+from sglangctl.kernel.venv import Venv, dist_infos
+
+NAME = "sglangctl-kernel.json"
+
+
+def write(venv: Venv, result: Check) -> None:
+    """Remember an outcome; OSError."""
+    document = {
+        "v": 1,
+        "of": fingerprint(venv),
+        "outcome": result.outcome,
+        "reason": result.reason,
+    }
+    write_atomic(venv.root / NAME, (json.dumps(document) + "\n").encode(), 0o644)
+
+
+def read(venv: Venv) -> str | None:
+    """The outcome of the last check of what is installed now; None when it was not checked."""
+    try:
+        document = json.loads((venv.root / NAME).read_text(encoding="utf-8"))
+        return str(document["outcome"]) if document["of"] == fingerprint(venv) else None
+    except (OSError, ValueError, KeyError, TypeError):
+        return None
+
+
+def fingerprint(venv: Venv) -> str:
+    """Of the kernel's RECORD and of torch's version."""
+    total = hashlib.sha256()
+    for folders in dist_infos(venv.kernel_site()).values():
+        for folder in folders:
+            try:
+                total.update((folder / "RECORD").read_bytes())
+            except OSError:
+                total.update(b"none")
+    torch = venv.torch()
+    total.update((torch.version if torch else "none").encode())
+    return total.hexdigest()
