@@ -31,6 +31,9 @@ class Holder:
 
     pid: int
     gpus: tuple[int, ...]
+    """Those that it has open or has memory on."""
+    uses: tuple[int, ...]
+    """Of these, the ones that count in decisions: see `openfiles.used`."""
     class_: str
     """`class` in JSON."""
     reason: str
@@ -77,6 +80,7 @@ class Facts:
     member: membership.Membership
     stat: procfs.Stat
     gpus: tuple[int, ...]
+    uses: tuple[int, ...]
     memory_mib: Mapping[int, int | None]
     ports: tuple[int, ...]
 
@@ -120,10 +124,10 @@ def survey(ports: Iterable[int] = (), pids: Sequence[int] = ()) -> Survey:
     root = membership.own_root()
     found = []
     for pid in sorted({*scan.found, *memory, *pids}):
-        opened = scan.found.get(pid, openfiles.OpenFiles(frozenset(), frozenset()))
-        on = {index.get(minor, minor) for minor in opened.devices} | set(memory.get(pid, {}))
-        listens = tuple(sorted({inodes[inode] for inode in opened.sockets}))
-        facts = look_at(pid, tuple(sorted(on)), memory.get(pid, {}), listens, root)
+        seen = scan.found.get(pid, openfiles.OpenFiles({}, frozenset()))
+        opened = {index.get(minor, minor): times for minor, times in seen.devices.items()}
+        listens = {inodes[inode] for inode in seen.sockets}
+        facts = look_at(pid, opened, memory.get(pid, {}), listens, root)
         if facts is not None:
             found.append(facts)
     return Survey(tuple(_named(found)), reading, scan.unreadable)
@@ -131,9 +135,9 @@ def survey(ports: Iterable[int] = (), pids: Sequence[int] = ()) -> Survey:
 
 def look_at(
     pid: int,
-    on: tuple[int, ...],
+    opened: Mapping[int, int],
     memory_mib: Mapping[int, int | None],
-    ports: tuple[int, ...],
+    ports: Iterable[int],
     root: str,
 ) -> Facts | None:
     """Read one process; None when it ended meanwhile (then nothing read can be trusted)."""
@@ -156,7 +160,16 @@ def look_at(
         unit=member.system_unit,
         container=member.container,
     )
-    return Facts(process, identity, member, found, on, memory_mib, ports)
+    return Facts(
+        process=process,
+        identity=identity,
+        member=member,
+        stat=found,
+        gpus=tuple(sorted({*opened, *memory_mib})),
+        uses=tuple(sorted(openfiles.used(opened, memory_mib))),
+        memory_mib=memory_mib,
+        ports=tuple(sorted(ports)),
+    )
 
 
 def context_for(
@@ -188,6 +201,7 @@ def holder(facts: Facts, classified: Classified) -> Holder:
     return Holder(
         pid=process.pid,
         gpus=facts.gpus,
+        uses=facts.uses,
         class_=classified.name,
         reason=terminal.harmless(classified.reason),
         unit=facts.member.unit,

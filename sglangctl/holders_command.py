@@ -87,7 +87,7 @@ def _row(item: Holder) -> tuple[str, ...]:
     if item.container:
         place = item.container_name or item.container[:12]
     return (
-        ",".join(map(str, item.gpus)) or "-",
+        ",".join(map(str, item.uses)) or "-",
         str(sum(known)) if known else "-",
         str(item.pid),
         terminal.cut(terminal.harmless(item.user), 16),
@@ -101,7 +101,7 @@ def _row(item: Holder) -> tuple[str, ...]:
 def _gpu_line(gpu: gpus.Gpu, found: Sequence[Holder]) -> str:
     if gpu.error:
         return f"GPU {gpu.index}: {terminal.harmless(gpu.error)}"
-    number = sum(gpu.index in item.gpus for item in found)
+    number = sum(gpu.index in item.uses for item in found)
     parts = [f"GPU {gpu.index} {terminal.harmless(gpu.name)}"]
     if gpu.memory_used_mib is not None:
         parts.append(f"{gpu.memory_used_mib} of {gpu.memory_total_mib} MiB used")

@@ -75,6 +75,7 @@ class Probe:
     """address, port, owners: [{pid, name, user, unit}]."""
     engines: dict[str, Any] | None = None
     plans: dict[str, Any] = field(default_factory=dict)
+    """Engine -> what its switch would stop and end (`sglangctl free NAME --stop --dry-run`)."""
     reasons: dict[str, str] = field(default_factory=dict)
 
 
@@ -212,7 +213,7 @@ def _about_engines(found: Probe, part: _Parts, request: Mapping[str, Any], paths
         )
     found.listening = _listening(listeners or (), looked)
     found.holders = _holders(looked, host, engines, shown or {})
-    _plans(found, request, host, engines, looked)
+    _plans(found, request, host, engines)
 
 
 def _inventory(
@@ -292,12 +293,19 @@ def _plans(
     request: Mapping[str, Any],
     host: HostConfig,
     engines: Mapping[str, EngineConfig],
-    looked: Any,
 ) -> None:
-    names = request.get("plan", [])
+    from sglangctl import free
+
+    names, policy = request.get("plan", []), request.get("policy", "declared")
+    if policy not in free.POLICIES:
+        raise RequestError(f"there is no policy {policy!r}: {', '.join(free.POLICIES)}")
     for name in [names] if isinstance(names, str) else names:
         if name not in engines:
             found.reasons[f"plans {name}"] = "not configured on this host"
+            continue
+        # As the switch does it: its own unit is stopped as well.
+        plan = free.plan(engines[name], host, _others(engines, name), policy=policy, stop=True)
+        found.plans[name] = plan.to_json()
 
 
 def _others(engines: Mapping[str, EngineConfig], name: str) -> list[EngineConfig]:

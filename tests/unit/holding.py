@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import shutil
+import signal
 import subprocess
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
@@ -19,7 +20,11 @@ def devices(folder: Path, number: int = 2) -> str:
 
 @contextmanager
 def holding(
-    prefix: str, gpus: str, argv: Sequence[str | bytes], executable: str = "cat"
+    prefix: str,
+    gpus: str,
+    argv: Sequence[str | bytes],
+    executable: str = "cat",
+    ignore_term: bool = False,
 ) -> Iterator[subprocess.Popen[bytes]]:
     """A process with that command line which has GPUs open until the end of the block.
 
@@ -32,6 +37,8 @@ def holding(
         stdin=subprocess.PIPE,
         stdout=subprocess.DEVNULL,
         pass_fds=opened,
+        # What is ignored stays ignored in the program that is started.
+        preexec_fn=(lambda: signal.signal(signal.SIGTERM, signal.SIG_IGN)) if ignore_term else None,
     )
     for descriptor in opened:
         os.close(descriptor)

@@ -71,6 +71,24 @@ def test_memory_of_the_driver_is_added_and_the_device_number_translated(
         assert by_pid[second.pid].memory_mib == {8: 512}
 
 
+@pytest.mark.parametrize(
+    ("opened", "memory", "used"),
+    [
+        # As counted on two H200s (driver 580): a process with a context on GPU 0, GPU 1 hidden ...
+        ({0: 23, 1: 3}, [0], {0}),
+        ({0: 3, 1: 7}, [], {1}),  # ... with GPU 1 visible and no context
+        ({0: 7, 1: 7}, [], {0, 1}),  # ... with both visible
+        ({0: 23, 1: 7, 2: 3}, [0], {0, 1}),
+        ({0: 3}, [], {0}),
+        ({0: 1, 1: 1}, [1], {0, 1}),
+        ({}, [2], {2}),
+        ({}, [], set()),
+    ],
+)
+def test_open_is_not_used(opened: dict[int, int], memory: list[int], used: set[int]) -> None:
+    assert openfiles.used(opened, memory) == used
+
+
 def test_grep_for_an_engine_is_foreign(prefix: str) -> None:
     with holding(prefix, "0", ["grep", "sglang.launch_server", "-"], "grep"):
         (found,) = find()

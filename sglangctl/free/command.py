@@ -1,0 +1,88 @@
+"""`sglangctl free NAME`: the plan, and carrying it out with a journal of its own."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import sys
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any, Callable
+
+from sglangctl import free
+from sglangctl.config import ConfigError, load_engine, load_engines, load_host
+from sglangctl.free.model import FreeResult, Plan
+from sglangctl.journal import Writer
+from sglangctl.paths import Paths
+
+KEPT = 20
+"""Journals of runs that are kept, an engine."""
+
+
+def run(args: argparse.Namespace) -> int:
+    paths = Paths()
+    try:
+        engine, host = load_engine(args.name, paths), load_host(paths)
+        siblings = [other for other in load_engines(paths) if other.name != engine.name]
+    except ConfigError as error:
+        print(f"sglangctl free: {error}", file=sys.stderr)
+        return 1
+    plan = free.plan(engine, host, siblings, policy=args.policy, stop=args.stop)
+    say = _quiet if args.json else _print
+    if args.dry_run:
+        if args.json:
+            _document(plan, None)
+        else:
+            print("\n".join(plan.as_lines()))
+        return 3 if plan.refused else 0
+    with journal(args.name, paths) as emit:
+        if not plan.refused:
+            for line in plan.as_lines():
+                say(line)
+        result = free.execute(plan, say, emit)
+    if args.json:
+        _document(plan, result)
+    elif not result.ok:
+        print(f"sglangctl free: {result.sentence}", file=sys.stderr)
+    return result.status
+
+
+@contextmanager
+def journal(name: str, paths: Paths) -> Iterator[Callable[..., Any] | None]:
+    """The events of one run go to frees/<UTC time>.jsonl in the engine's folder; None where we may
+    not write there (then nothing can be ended either)."""
+    folder = paths.engine_state(name) / "frees"
+    try:
+        folder.mkdir(mode=0o755, parents=True, exist_ok=True)
+        for old in sorted(folder.glob("*.jsonl"))[: -KEPT + 1]:
+            old.unlink()
+        stamp = time.strftime("%Y%m%dT%H%M%SZ", time.gmtime())
+        writer = Writer(folder / f"{stamp}-{os.getpid()}.jsonl", mode=0o600)
+    except OSError as error:
+        print(f"sglangctl free: no journal of this run: {error}", file=sys.stderr)
+        yield None
+        return
+    began = time.monotonic()
+
+    def emit(kind: str, **facts: Any) -> None:
+        writer.write(time.monotonic() - began, kind, **facts)
+
+    try:
+        yield emit
+    finally:
+        writer.close()
+
+
+def _document(plan: Plan, result: FreeResult | None) -> None:
+    inner = {"plan": plan.to_json(), "result": None if result is None else result.to_json()}
+    print(json.dumps({"v": 1, "free": inner}))
+
+
+def _print(line: str) -> None:
+    print(line, flush=True)
+
+
+def _quiet(_line: str) -> None:
+    """With --json only the document is printed; the steps are in the journal."""

@@ -1,0 +1,129 @@
+"""The whole of a run: the ladder, the proof, the leftovers, and how it ended."""
+
+from __future__ import annotations
+
+import os
+import time
+from collections.abc import Sequence
+
+from sglangctl.free import leftovers, settling, text, verdicts
+from sglangctl.free.ladder import Emit, Ladder, Recorder, Say
+from sglangctl.free.model import FreeResult, Leftover, Plan, Situation
+from sglangctl.holders import Holder
+
+
+def execute(plan: Plan, say: Say, emit: Emit | None) -> FreeResult:
+    """See `sglangctl.free.execute`."""
+    recorder = Recorder(say, emit)
+    situation = plan.situation
+    if situation is None:
+        raise ValueError("a plan that was read from a document cannot be carried out")
+    if plan.refused:
+        return refused(plan, recorder)
+    cannot = _cannot(plan, situation)
+    if cannot is not None:
+        recorder.step(cannot)
+        return FreeResult(1, cannot, verdicts.CANNOT_LOOK)
+    began = time.monotonic()
+    belongings = leftovers.collect(_to_end(plan))
+    ladder = Ladder(plan, recorder)
+    verdict = ladder.climb()
+    left: list[Leftover] = []
+    if verdict is None:
+        verdict, seen = settling.wait(plan, situation)
+        left += _ports(plan, seen.port_owners)
+    if verdict is None:
+        # A unit that was stopped stays down; what was ended singly may be started again.
+        alone = bool(plan.processes_to_end or plan.containers_to_stop)
+        if plan.units_to_stop or alone:
+            verdict = settling.watch(plan, situation, plan.limits.respawn_s if alone else 0.0)
+    if ladder.ended or ladder.units_stopped:
+        left += leftovers.remove(belongings)
+    for item in left:
+        verb = "removed" if item.removed else "left"
+        recorder.step(f"{verb} {item.kind} {text.short(item.what)}: {item.reason}")
+    seconds = time.monotonic() - began
+    sentence = verdict.sentence if verdict else _success(plan, ladder, seconds)
+    recorder.step(sentence, verdict=verdict.name if verdict else verdicts.FREE)
+    return FreeResult(
+        status=0 if verdict is None else 1,
+        sentence=sentence,
+        verdict=verdict.name if verdict else verdicts.FREE,
+        seconds=seconds,
+        ended=tuple(ladder.ended),
+        units_stopped=tuple(ladder.units_stopped),
+        leftovers=tuple(left),
+    )
+
+
+def refused(plan: Plan, recorder: Recorder) -> FreeResult:
+    """Nothing is changed; every line says who, why, and what would allow it."""
+    for refusal in plan.refused:
+        recorder.event(
+            "holder",
+            pid=refusal.pid,
+            **{"class": refusal.class_},
+            reason=refusal.reason,
+            gpus=refusal.gpus,
+            title=refusal.who,
+        )
+    lines = plan.as_lines()
+    for line in lines:
+        recorder.step(line)
+    first = plan.refused[0]
+    who = f"{first.pid} {text.short(first.who)}" if first.pid else text.short(first.who)
+    more = f" and {len(plan.refused) - 1} more" if len(plan.refused) > 1 else ""
+    return FreeResult(
+        3,
+        f"nothing was changed: {who}{more} may not be ended ({first.class_}: {first.reason}); "
+        f"allowed by: {first.allow}",
+        verdicts.REFUSED,
+    )
+
+
+def _cannot(plan: Plan, situation: Situation) -> str | None:
+    """Why this process is not able to do it at all."""
+    if os.geteuid() != 0 and (not plan.empty or situation.unreadable):
+        return "this needs root: without it neither all holders can be seen nor ended"
+    if plan.processes_to_end and not situation.pidfds:
+        return (
+            "this kernel or Python has no pidfds (Linux 5.3, Python 3.9), and without them a "
+            "process may be mistaken for another: end them yourself"
+        )
+    return None
+
+
+def _to_end(plan: Plan) -> set[int]:
+    """All processes that the plan would end."""
+    pids = {holder.pid for holder in plan.processes_to_end}
+    pids.update(pid for step in plan.units_to_stop for pid in step.pids)
+    pids.update(pid for box in plan.containers_to_stop for pid in box.pids)
+    return pids
+
+
+def _ports(plan: Plan, owners: Sequence[Holder]) -> list[Leftover]:
+    """The engine's port, where somebody still listens on it."""
+    return [
+        Leftover(
+            "port",
+            str(plan.port),
+            f"{owner.pid} {text.short(owner.title)} ({owner.class_}"
+            f"{', ' + owner.unit if owner.unit else ''}) listens on it: not ended, "
+            "it uses none of these GPUs",
+        )
+        for owner in owners
+        if owner.class_ != "ours" or plan.stop
+    ]
+
+
+def _success(plan: Plan, ladder: Ladder, seconds: float) -> str:
+    where = f"{text.gpus_text(plan.targets)} of {plan.engine}"
+    parts = []
+    if ladder.units_stopped:
+        parts.append(f"{', '.join(ladder.units_stopped)} stopped")
+    if plan.containers_to_stop:
+        parts.append(f"{', '.join(box.name for box in plan.containers_to_stop)} stopped")
+    if ladder.ended:
+        number = len(ladder.ended)
+        parts.append(f"{number} process{'' if number == 1 else 'es'} ended")
+    return f"{where}: free" + (f" ({', '.join(parts)}, {seconds:.1f} s)" if parts else "")

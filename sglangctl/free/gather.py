@@ -1,0 +1,70 @@
+"""Look at the host for everything that a plan is made of."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+from sglangctl import classes, containers, holders, pidfds, procfs, units
+from sglangctl.config import EngineConfig, HostConfig
+from sglangctl.free.model import Situation
+
+
+def situation(
+    engine: EngineConfig,
+    host: HostConfig,
+    siblings: Sequence[EngineConfig],
+) -> Situation:
+    """One look; raises nothing for what the host has or lacks."""
+    shown = units.show([engine.unit, *engine.replaces])
+    context = holders.context_for(engine, host, siblings, shown or {})
+    members = members_of(shown or {})
+    related = {pid for pids in members.values() for pid in pids} | set(orphans(context.replaced))
+    looked = holders.survey([engine.port], sorted(related))
+    found = [
+        holders.holder(facts, classes.classify(facts.process, context)) for facts in looked.facts
+    ]
+    if shown is not None:
+        # Of who else is there: whether a unit would bring it back.
+        others = {
+            item.system_unit
+            for item in found
+            if item.uses and item.system_unit and item.system_unit not in members
+        }
+        more = units.show(sorted(others)) or {}
+        shown = {**shown, **more}
+        members = {**members, **members_of(more)}
+    wanted = {item.container: item.container_engine for item in found if item.container}
+    return Situation(
+        engine=engine,
+        host=host,
+        siblings=tuple(siblings),
+        holders=tuple(found),
+        reading=looked.reading,
+        units=shown,
+        members=members,
+        containers=containers.inspect(wanted) if wanted else {},
+        unreadable=looked.unreadable,
+        pidfds=pidfds.supported(),
+    )
+
+
+def members_of(shown: Mapping[str, units.Unit]) -> dict[str, tuple[int, ...]]:
+    """Unit -> the processes of its cgroup, where there are any."""
+    found = {unit.name: tuple(sorted(unit.pids())) for unit in shown.values() if unit.exists}
+    return {name: pids for name, pids in found.items() if pids}
+
+
+def orphans(replaced: Sequence[classes.Replaced]) -> list[int]:
+    """Processes in the session of a replaced unit's main process, wherever they are now.
+
+    Only candidates: `classify` decides by title, user and age as well.
+    """
+    sessions = {unit.main_pid for unit in replaced if unit.main_pid > 0}
+    if not sessions:
+        return []
+    found = []
+    for pid in procfs.pids():
+        process = procfs.stat(pid)
+        if process is not None and process.session in sessions:
+            found.append(pid)
+    return found

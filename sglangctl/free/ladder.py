@@ -1,0 +1,281 @@
+"""Carry out a plan, rung by rung: units and containers, their cgroups, single processes.
+
+Each rung has its own limit and its own line of output. A rung that has nothing to do is silent.
+"""
+
+from __future__ import annotations
+
+import signal
+import time
+from collections.abc import Callable, Iterable, Sequence
+from typing import Any
+
+from sglangctl import containers, membership, pidfds, procfs, systemd, units
+from sglangctl.free import freezer, text
+from sglangctl.free.model import ContainerStep, Ended, Plan, UnitStep
+from sglangctl.free.verdicts import UNIT_NOT_STOPPED, Verdict, of_survivor
+from sglangctl.pidfds import Target
+
+Say = Callable[[str], None]
+Emit = Callable[..., Any]
+POLL_S = 0.1
+
+
+class Recorder:
+    """Says a line to people and writes the event of it to the journal."""
+
+    def __init__(self, say: Say, emit: Emit | None) -> None:
+        self._say, self._emit = say, emit
+
+    def step(self, line: str, **facts: Any) -> None:
+        self._say(line)
+        self.event("step", name="free", text=line, **facts)
+
+    def event(self, kind: str, **facts: Any) -> None:
+        if self._emit is not None:
+            self._emit(kind, **facts)
+
+
+class Ladder:
+    """The state of one run: what was ended, and how."""
+
+    def __init__(self, plan: Plan, recorder: Recorder) -> None:
+        self.plan, self.limits, self.recorder = plan, plan.limits, recorder
+        self.ended: list[Ended] = []
+        self.units_stopped: list[str] = []
+        self.titles = {
+            holder.pid: holder.title
+            for holder in (plan.situation.holders if plan.situation else ())
+        }
+
+    def climb(self) -> Verdict | None:
+        """All rungs; None when everything in the plan has ended."""
+        for holder in self.plan.processes_to_end:
+            self.recorder.event(
+                "holder",
+                pid=holder.pid,
+                **{"class": holder.class_},
+                reason=holder.reason,
+                gpus=holder.uses,
+                title=holder.title,
+            )
+        return self._units() or self._containers() or self._processes()
+
+    # Units: stop, then SIGTERM and SIGKILL to what is left in their cgroups.
+
+    def _units(self) -> Verdict | None:
+        steps = self.plan.units_to_stop
+        if not steps:
+            return None
+        members = [self._hold(pid) for step in steps for pid in step.pids]
+        began = time.monotonic()
+        for step in steps:
+            failed = _stop_without_waiting(step)
+            if failed:
+                return Verdict(UNIT_NOT_STOPPED, failed)
+        left = self._wait_for_units(steps, members)
+        for step in steps:
+            done = "did not stop" if step.unit in left else "stopped"
+            self.recorder.step(
+                f"{step.unit}: {done}{' and disabled' if step.disable else ''}, "
+                f"{time.monotonic() - began:.1f} s",
+                unit=step.unit,
+            )
+        verdict = self._cgroups(steps)
+        for member in members:
+            if member.gone():
+                self._note(member.identity.pid, "unit")
+            member.close()
+        self.units_stopped += [step.unit for step in steps]
+        if verdict is None:
+            _reset_failed(steps)
+        return verdict
+
+    def _wait_for_units(self, steps: Sequence[UnitStep], members: Sequence[Target]) -> set[str]:
+        """Wait until systemd is done with them; the units that are not at the limit."""
+        end = time.monotonic() + self.limits.stop_units_s
+        left = {step.unit for step in steps}
+        while True:
+            shown = units.show(sorted(left), timeout_s=10) or {}
+            left = {name for name in left if name not in shown or shown[name].running}
+            if not left or time.monotonic() >= end:
+                return left
+            # The end of a process is an event, that of the stop job is not: poll that.
+            pidfds.wait_gone([member for member in members if not member.gone()], POLL_S)
+            time.sleep(POLL_S / 4)
+
+    def _cgroups(self, steps: Sequence[UnitStep]) -> Verdict | None:
+        """SIGTERM, then SIGKILL, to every process that is still in the units' cgroups."""
+        names = {step.unit for step in steps}
+        for number, seconds in (
+            (signal.SIGTERM, self.limits.term_s),
+            (signal.SIGKILL, self.limits.kill_s),
+        ):
+            left = self._signal_members(names, number)
+            if not left:
+                return None
+            end = time.monotonic() + seconds
+            # New ones may appear while the old ones die: look again until the cgroup is empty.
+            while left and time.monotonic() < end:
+                pidfds.wait_gone(left, min(POLL_S * 5, end - time.monotonic()))
+                _close(left)
+                left = self._signal_members(names, number, quiet=True)
+            if not left:
+                return None
+            _close(left)
+        survivors = self._members(names)
+        try:
+            return self._survived(survivors)
+        finally:
+            _close(survivors)
+
+    def _signal_members(
+        self, names: set[str], number: signal.Signals, quiet: bool = False
+    ) -> list[Target]:
+        members = self._members(names)
+        for member in members:
+            self._send(member, number)
+        if members and not quiet:
+            self.recorder.step(
+                f"{number.name} to {len(members)} process{'' if len(members) == 1 else 'es'} left "
+                f"in {', '.join(sorted(names))}"
+            )
+        if number == signal.SIGKILL:
+            self._thaw(members)
+        return members
+
+    def _members(self, names: set[str]) -> list[Target]:
+        """The living processes of the cgroups, each held before its membership is checked."""
+        found, root = [], membership.own_root()
+        for unit in (units.show(sorted(names)) or {}).values():
+            for pid in unit.pids():
+                target = self._hold(pid)
+                if target.gone() or membership.of(pid, root).system_unit not in names:
+                    target.close()
+                else:
+                    found.append(target)
+        return found
+
+    # Containers, through their own engine.
+
+    def _containers(self) -> Verdict | None:
+        for step in self.plan.containers_to_stop:
+            members = [self._hold(pid) for pid in step.pids]
+            result = containers.stop(
+                containers.Container(step.id, step.name, step.command),
+                max(1, round(self.limits.term_s)),
+                self.limits.term_s + self.limits.kill_s + 20,
+            )
+            left = pidfds.wait_gone(members, self.limits.kill_s if result.ok else 0)
+            for member in members:
+                if member.gone():
+                    self._note(member.identity.pid, "container")
+            verdict = self._survived(left) if left else None
+            _close(members)
+            if not result.ok or verdict:
+                return verdict or _container_failed(step, result)
+            self.recorder.step(f"container {step.name}: stopped by {step.command}")
+        return None
+
+    # Single processes, each through a pidfd.
+
+    def _processes(self) -> Verdict | None:
+        targets = [Target(holder.identity) for holder in self.plan.processes_to_end]
+        try:
+            return self._end(targets)
+        finally:
+            _close(targets)
+
+    def _end(self, targets: list[Target]) -> Verdict | None:
+        left = [target for target in targets if not target.gone()]
+        for number, seconds in (
+            (signal.SIGTERM, self.limits.term_s),
+            (signal.SIGKILL, self.limits.kill_s),
+        ):
+            if not left:
+                return None
+            pids = ", ".join(str(target.identity.pid) for target in left)
+            self.recorder.step(f"{number.name} to {pids}")
+            for target in left:
+                self._send(target, number)
+            if number == signal.SIGKILL:
+                self._thaw(left)
+            still = pidfds.wait_gone(left, seconds)
+            for target in left:
+                if target.gone():
+                    self._note(target.identity.pid, number.name)
+            left = still
+        return self._survived(left) if left else None
+
+    # What all rungs share.
+
+    def _hold(self, pid: int) -> Target:
+        """A pidfd for the process that has this pid now."""
+        return Target(pidfds.identify(pid) or pidfds.Identity(pid, -1))
+
+    def _send(self, target: Target, number: signal.Signals) -> None:
+        pid = target.identity.pid
+        failed = target.send(number)
+        if number == signal.SIGTERM and failed is None:
+            # A stopped process takes SIGTERM only once it goes on (systemd does the same).
+            target.send(signal.SIGCONT)
+        self.recorder.event("signal", pid=pid, signal=number.name, error=failed)
+        if failed:
+            self.recorder.step(f"{number.name} to {pid} failed: {failed}")
+
+    def _thaw(self, killed: Sequence[Target]) -> None:
+        pids = {target.identity.pid for target in killed}
+        for pid in sorted(pids):
+            if freezer.thaw(pid, pids):
+                self.recorder.step(f"thawed the frozen cgroup of {pid}, so that it can end")
+
+    def _note(self, pid: int, how: str) -> None:
+        if all(one.pid != pid for one in self.ended):
+            self.ended.append(Ended(pid, self.titles.get(pid, ""), how))
+
+    def _survived(self, left: Iterable[Target]) -> Verdict | None:
+        for target in left:
+            pid = target.identity.pid
+            found = procfs.stat(pid)
+            if target.gone() or found is None or found.state == "Z":
+                continue
+            return of_survivor(
+                pid,
+                text.short(self.titles.get(pid) or found.comm),
+                found.state,
+                procfs.read_text(pid, "wchan"),
+                freezer.frozen(pid),
+            )
+        return None
+
+
+def _stop_without_waiting(step: UnitStep) -> str | None:
+    """Ask systemd to disable and stop; None, or why it will not."""
+    if step.disable:
+        from sglangctl.free import disabling
+
+        failed = disabling.disable(step)
+        if failed:
+            return failed
+    # Also of a unit that is not active: a stop cancels a restart that is waiting.
+    result = systemd.systemctl("stop", "--no-block", "--", step.unit)
+    if not result.ok and "not loaded" not in result.stderr:
+        return f"systemctl stop {step.unit} failed: {result.stderr.strip()}"
+    return None
+
+
+def _reset_failed(steps: Sequence[UnitStep]) -> None:
+    """A stop by SIGKILL leaves `failed` behind; this end was wanted. Not loaded: nothing to do."""
+    failed = [step.unit for step in steps]
+    if failed:
+        systemd.systemctl("reset-failed", "--", *failed)
+
+
+def _container_failed(step: ContainerStep, result: systemd.Result) -> Verdict:
+    said = result.stderr.strip() or "no answer"
+    return Verdict(UNIT_NOT_STOPPED, f"{step.command} stop {step.name} failed: {said}")
+
+
+def _close(targets: Iterable[Target]) -> None:
+    for target in targets:
+        target.close()

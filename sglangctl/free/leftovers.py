@@ -1,0 +1,153 @@
+"""What a dead engine leaves behind: shared memory, JIT locks, its port.
+
+Listed always; removed only when provably theirs: a segment that one of the ended processes had
+mapped and that nobody maps now; a lock file in the cache of an ended process, of its user, that
+no process has open (its holder keeps it open as long as it holds the lock).
+"""
+
+from __future__ import annotations
+
+import os
+import time
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from sglangctl import procfs
+from sglangctl.free.model import Leftover
+
+SHM = "/dev/shm/"
+LOCK = "lock"
+"""torch.utils.file_baton, which FlashInfer and others use: the file's existence is the lock, so a
+killed build blocks every later one for ever. Files named *.lock are held by flock and harmless."""
+CACHES = ("TORCH_EXTENSIONS_DIR", "FLASHINFER_WORKSPACE_BASE", "SGLANG_CACHE_DIR", "XDG_CACHE_HOME")
+IN_CACHE = ("torch_extensions", "flashinfer", "sglang", "vllm", "tvm-ffi")
+DEPTH = 6
+WALK_S = 2.0
+"""A cache on a slow network file system must not hold up the freeing."""
+
+
+@dataclass
+class Belongings:
+    """Collected before the processes are ended."""
+
+    segments: dict[str, tuple[int, int]] = field(default_factory=dict)
+    """Path below /dev/shm -> (device, inode)."""
+    caches: set[str] = field(default_factory=set)
+    uids: set[int] = field(default_factory=set)
+
+
+def collect(pids: Iterable[int]) -> Belongings:
+    """What these processes have in shared memory, and where their caches are."""
+    found = Belongings()
+    for pid in pids:
+        uid = procfs.uid(pid)
+        if uid is None:
+            continue
+        found.uids.add(uid)
+        for path in mapped(pid):
+            try:
+                status = os.stat(path)
+            except OSError:
+                continue
+            found.segments[path] = (status.st_dev, status.st_ino)
+        found.caches.update(_caches(pid))
+    return found
+
+
+def remove(belongings: Belongings, own: Sequence[str] = ()) -> list[Leftover]:
+    """Take away what is provably theirs, and list the rest. `own`: our engine's cache folders."""
+    return [*_segments(belongings), *_locks({*belongings.caches, *own}, belongings.uids)]
+
+
+def mapped(pid: int) -> set[str]:
+    """The files in /dev/shm that a process has mapped or open."""
+    found = {link for link in procfs.links(pid) if link.startswith(SHM)}
+    for line in (procfs.read_text(pid, "maps") or "").splitlines():
+        at = line.find(SHM)
+        if at >= 0:
+            found.add(line[at:])
+    return {path for path in found if not path.endswith(" (deleted)")}
+
+
+def _segments(belongings: Belongings) -> Iterator[Leftover]:
+    left = {path for path, known in belongings.segments.items() if _same_file(path, known)}
+    if not left:
+        return
+    in_use: dict[str, int] = {}
+    for pid in procfs.pids():
+        for path in left.intersection(mapped(pid)):
+            in_use[path] = pid
+    for path in sorted(left):
+        if path in in_use:
+            yield Leftover("shm", path, f"in use by {in_use[path]}: left alone")
+            continue
+        yield _unlinked("shm", path, "only processes that are gone had it mapped")
+
+
+def _locks(caches: Iterable[str], uids: set[int]) -> Iterator[Leftover]:
+    locks = sorted({path for cache in caches for path in _lock_files(cache)})
+    if not locks:
+        return
+    open_by: dict[str, int] = {}
+    for pid in procfs.pids():
+        for link in procfs.links(pid):
+            if link.endswith("/" + LOCK):
+                open_by[link] = pid
+    for path in locks:
+        try:
+            owner = os.lstat(path).st_uid
+        except OSError:
+            continue
+        if path in open_by:
+            yield Leftover("jit-lock", path, f"held by {open_by[path]}: left alone")
+        elif owner not in uids:
+            yield Leftover("jit-lock", path, f"of another user ({owner}): left alone")
+        else:
+            yield _unlinked("jit-lock", path, "a build that was killed left it, nobody holds it")
+
+
+def _lock_files(cache: str) -> Iterator[str]:
+    end = time.monotonic() + WALK_S
+    for folder, folders, files in os.walk(cache):
+        if time.monotonic() > end or folder.count(os.sep) - cache.count(os.sep) >= DEPTH:
+            folders.clear()
+        if LOCK in files:
+            yield os.path.realpath(os.path.join(folder, LOCK))
+
+
+def _caches(pid: int) -> Iterator[str]:
+    """The cache folders that a process's environment names."""
+    environment = dict(
+        entry.split("=", 1)
+        for entry in (procfs.read_text(pid, "environ") or "").split("\0")
+        if "=" in entry
+    )
+    yield from caches_of(environment)
+
+
+def caches_of(environment: dict[str, str]) -> list[str]:
+    """Folders in which engines compile, from their environment; only those that exist."""
+    roots = [environment[name] for name in CACHES[:3] if environment.get(name)]
+    home = environment.get("XDG_CACHE_HOME")
+    if not home and environment.get("HOME"):
+        home = environment["HOME"] + "/.cache"
+    if home:
+        roots += [f"{home}/{name}" for name in IN_CACHE]
+    return [root for root in roots if os.path.isabs(root) and os.path.isdir(root)]
+
+
+def _unlinked(kind: str, path: str, reason: str) -> Leftover:
+    try:
+        Path(path).unlink()
+    except OSError as error:
+        return Leftover(kind, path, f"{reason}, but it cannot be removed: {error.strerror}")
+    return Leftover(kind, path, reason, removed=True)
+
+
+def _same_file(path: str, known: tuple[int, int]) -> bool:
+    try:
+        status = os.stat(path)
+    except OSError:
+        return False
+    return (status.st_dev, status.st_ino) == known

@@ -1,0 +1,319 @@
+"""From the situation to the plan. Pure: no look at the host, no doubt about what it decides.
+
+If anything that may not be ended is in the way, the plan refuses, and nothing at all is done.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+
+from sglangctl import classes
+from sglangctl.classes import ENGINE, FOREIGN, OURS, PROTECTED, REPLACED, SIBLING
+from sglangctl.config import EngineConfig
+from sglangctl.free.model import ContainerStep, Plan, Refusal, Situation, UnitStep
+from sglangctl.holders import Holder
+from sglangctl.units import Unit
+
+
+def make(situation: Situation, policy: str = "declared", stop: bool = False) -> Plan:
+    """The plan for `situation.engine`. `stop`: its own unit is to be stopped as well.
+
+    KeyError for a policy that does not exist.
+    """
+    allowed = classes.POLICIES[policy]
+    targets = targets_of(situation)
+    refused = list(_refused_units(situation))
+    steps = [*_replaced_units(situation), *_own_unit(situation, stop)]
+    blocking = [holder for holder in situation.holders if in_the_way(holder, targets)]
+    kept = [holder for holder in blocking if is_kept(holder, situation, targets)]
+    steps += _undeclared_units(situation, blocking, allowed, {step.unit for step in steps})
+    stopped = {step.unit for step in steps}
+    boxes = _containers(situation, blocking)
+    boxed = {box.id for box in boxes}
+    processes = []
+    for holder in situation.holders:
+        covered = holder.system_unit in stopped or holder.container in boxed
+        if covered or holder in kept:
+            continue
+        if holder in blocking and holder.class_ not in allowed:
+            refused.append(_refusal(holder, situation))
+        elif holder.class_ == REPLACED or (holder in blocking and holder.class_ in allowed):
+            # A `replaced` orphan is ended also where it uses no GPU: it may hold the port.
+            processes.append(holder)
+    processes += _port_owners(situation, processes, allowed)
+    refused += _protected_members(situation, stopped, boxed)
+    plan = Plan(
+        engine=situation.engine.name,
+        policy=policy,
+        stop=stop,
+        targets=None if targets is None else tuple(sorted(targets)),
+        units_to_stop=tuple(steps),
+        containers_to_stop=tuple(boxes),
+        processes_to_end=tuple(processes),
+        refused=tuple(refused),
+        kept=tuple(kept),
+        port=situation.engine.port,
+        limits=situation.engine.limits,
+        situation=situation,
+    )
+    return _with_notes(plan, situation)
+
+
+def targets_of(situation: Situation) -> set[int] | None:
+    """The GPUs that the engine will use; None: all there are."""
+    return gpus_of(situation.engine)
+
+
+def gpus_of(engine: EngineConfig) -> set[int] | None:
+    return None if isinstance(engine.gpus, str) else set(engine.gpus)
+
+
+def in_the_way(holder: Holder, targets: set[int] | None) -> bool:
+    """Whether it uses a GPU that the engine will use."""
+    return bool(holder.uses) and (targets is None or not targets.isdisjoint(holder.uses))
+
+
+def overlap(first: set[int] | None, second: set[int] | None) -> bool:
+    """Whether two engines' GPUs overlap (None: all)."""
+    return first is None or second is None or not first.isdisjoint(second)
+
+
+def _port_owners(
+    situation: Situation, processes: Sequence[Holder], allowed: frozenset[str]
+) -> list[Holder]:
+    """Parts of an engine that is ended anyway which use no GPU and hold the port (vLLM's
+    API servers survive their parent): same session, same user, recognised as an engine."""
+    families = {(holder.session, holder.uid) for holder in processes}
+    return [
+        holder
+        for holder in situation.holders
+        if holder.ports
+        and holder not in processes
+        and holder.class_ == ENGINE
+        and ENGINE in allowed
+        and (holder.session, holder.uid) in families
+    ]
+
+
+def is_kept(holder: Holder, situation: Situation, targets: set[int] | None) -> bool:
+    """Never ended and not in the way: protected, or a sibling on other GPUs of the inventory."""
+    if holder.class_ == PROTECTED:
+        return True
+    if holder.class_ != SIBLING:
+        return False
+    sibling = next((one for one in situation.siblings if one.unit == holder.system_unit), None)
+    on_ours = any(targets is None or gpu in targets for gpu in holder.memory_mib)
+    return sibling is not None and not overlap(targets, gpus_of(sibling)) and not on_ours
+
+
+def _refused_units(situation: Situation) -> Iterator[Refusal]:
+    """`replaces` may not name an engine of this inventory."""
+    own = {situation.engine.unit: situation.engine.name}
+    own.update({sibling.unit: sibling.name for sibling in situation.siblings})
+    for name in situation.engine.replaces:
+        unit = (situation.units or {}).get(name)
+        engine = own.get(unit.name if unit else name)
+        if engine is not None:
+            yield Refusal(
+                SIBLING,
+                name,
+                f"`replaces` names the unit of {engine}, an engine of this inventory",
+                f"no policy: take {name} out of `replaces` of {situation.engine.name}",
+                unit=name,
+            )
+
+
+def _replaced_units(situation: Situation) -> Iterator[UnitStep]:
+    forbidden = {refusal.unit for refusal in _refused_units(situation)}
+    seen: set[str] = set()
+    for name in situation.engine.replaces:
+        unit = (situation.units or {}).get(name)
+        if unit is None or name in forbidden or unit.name in seen:
+            continue
+        seen.add(unit.name)
+        members = situation.members.get(unit.name, ())
+        if unit.exists and (unit.running or unit.enabled or members):
+            yield _unit_step(
+                unit, REPLACED, "the inventory replaces it", members, disable=unit.enabled
+            )
+
+
+def _own_unit(situation: Situation, stop: bool) -> Iterator[UnitStep]:
+    unit = (situation.units or {}).get(situation.engine.unit)
+    if unit is None or not stop:
+        return
+    members = situation.members.get(unit.name, ())
+    if unit.running or members:
+        yield _unit_step(unit, OURS, f"it is {situation.engine.name} itself", members, False)
+
+
+def _undeclared_units(
+    situation: Situation, blocking: Sequence[Holder], allowed: frozenset[str], known: set[str]
+) -> list[UnitStep]:
+    """Services whose main process may be ended: stopped as a whole, or systemd restarts them.
+
+    Only where the main process itself is such a holder: stopping cron or a login's scope because
+    an engine was started there would end other people's work.
+    """
+    steps = []
+    for name, unit in sorted((situation.units or {}).items()):
+        main = next(
+            (one for one in blocking if one.pid == unit.number("MainPID")),
+            None,
+        )
+        if (
+            main is None
+            or unit.name in known
+            or not unit.name.endswith(".service")
+            or main.system_unit != unit.name
+            or main.class_ not in allowed
+            or main.class_ not in (ENGINE, FOREIGN)
+        ):
+            continue
+        members = situation.members.get(unit.name, ())
+        reason = f"its main process is {main.class_}: {main.reason}"
+        steps.append(_unit_step(unit, main.class_, reason, members, disable=False))
+        known = known | {name, unit.name}
+    return steps
+
+
+def _unit_step(
+    unit: Unit, class_: str, reason: str, members: Sequence[int], disable: bool
+) -> UnitStep:
+    return UnitStep(
+        unit=unit.name,
+        class_=class_,
+        reason=reason,
+        active_state=unit["ActiveState"],
+        enabled=unit["UnitFileState"],
+        disable=disable,
+        pids=tuple(members),
+        triggered_by=unit.triggers,
+        restart=unit["Restart"],
+        fragment=unit["FragmentPath"],
+    )
+
+
+def _containers(situation: Situation, blocking: Sequence[Holder]) -> list[ContainerStep]:
+    steps = []
+    for key, box in situation.containers.items():
+        inside = [holder.pid for holder in blocking if holder.container == key]
+        if inside and box.name in situation.host.containers:
+            steps.append(
+                ContainerStep(key, box.name, box.command, box.restart, tuple(sorted(inside)))
+            )
+    return steps
+
+
+def _refusal(holder: Holder, situation: Situation) -> Refusal:
+    return Refusal(
+        class_=holder.class_,
+        who=holder.title,
+        reason=holder.reason,
+        allow=_allow(holder, situation),
+        pid=holder.pid,
+        unit=holder.unit,
+        gpus=holder.uses,
+    )
+
+
+def _allow(holder: Holder, situation: Situation) -> str:
+    """The exact option or inventory line that would allow it to be ended."""
+    name = situation.engine.name
+    if holder.class_ == OURS:
+        return f"--stop (it is {name} itself)"
+    if holder.class_ == SIBLING:
+        other = next(
+            (one.name for one in situation.siblings if one.unit == holder.system_unit), "it"
+        )
+        return (
+            f"no policy ends a sibling: give {name} and {other} different `gpus` in the inventory, "
+            f"or stop {other} first: sglangctl stop {other}"
+        )
+    policy = "engines" if holder.class_ == ENGINE else "all"
+    if holder.container:
+        box = holder.container_name or f"(the name of container {holder.container[:12]})"
+        return f"`containers: [{box}]` in the inventory, or --policy {policy}"
+    if holder.system_unit and is_a_service(holder.system_unit):
+        return (
+            f"`replaces: [{holder.system_unit}]` of {name} in the inventory, or --policy {policy}"
+        )
+    return f"--policy {policy}"
+
+
+def _protected_members(
+    situation: Situation, stopped: set[str], boxed: set[str]
+) -> Iterator[Refusal]:
+    """A protected process inside of what would be stopped."""
+    for holder in situation.holders:
+        inside = holder.system_unit if holder.system_unit in stopped else None
+        if holder.container in boxed:
+            inside = holder.container_name
+        if inside and holder.class_ == PROTECTED:
+            yield Refusal(
+                PROTECTED,
+                holder.title,
+                f"{holder.reason}, and inside {inside}, which would be stopped",
+                f"no policy ends it: take {inside} out of the inventory's `replaces` or "
+                "`containers`, or the process out of `protected`",
+                pid=holder.pid,
+                unit=holder.unit,
+                gpus=holder.uses,
+            )
+
+
+def is_a_service(unit: str) -> bool:
+    """A service that one would stop, and not a login or a user's whole manager."""
+    return unit.endswith(".service") and not unit.startswith("user@")
+
+
+def _with_notes(plan: Plan, situation: Situation) -> Plan:
+    from dataclasses import replace
+
+    return replace(plan, notes=tuple(dict.fromkeys(_notes(plan, situation))))
+
+
+def _notes(plan: Plan, situation: Situation) -> Iterator[str]:
+    refused = {refusal.pid for refusal in plan.refused if refusal.class_ == ENGINE}
+    by_hand = [
+        holder.pid
+        for holder in situation.holders
+        if (holder in plan.processes_to_end and holder.class_ in (ENGINE, FOREIGN))
+        or holder.pid in refused
+        if not is_a_service(holder.system_unit or "") and not holder.container
+    ]
+    if by_hand:
+        pids = ", ".join(map(str, sorted(by_hand)))
+        yield f"started by hand, without a unit of their own ({pids}): nothing to roll back to"
+    for step in plan.units_to_stop:
+        for trigger in step.triggered_by:
+            yield (
+                f"{trigger} starts {step.unit} again: put {trigger} into `replaces` as well, "
+                f"or: systemctl disable --now {trigger}"
+            )
+        if step.class_ in (ENGINE, FOREIGN):
+            yield (
+                f"{step.unit} is stopped and not disabled, it comes back at the next boot: "
+                f"put it into `replaces` of {plan.engine}"
+            )
+    for holder in plan.processes_to_end:
+        unit = (situation.units or {}).get(holder.system_unit or "")
+        if unit is not None and unit["Restart"] not in ("", "no"):
+            yield (
+                f"{unit.name} has Restart={unit['Restart']} and will start {holder.pid} again: "
+                f"put it into `replaces` of {plan.engine}"
+            )
+        box = situation.containers.get(holder.container or "")
+        if box is not None and box.restart not in ("", "no"):
+            yield (
+                f"the container {box.name} has the restart policy {box.restart}: name it under "
+                "`containers` in the inventory, and it is stopped through its engine"
+            )
+    if situation.reading.gpus is None:
+        yield f"memory on the GPUs cannot be checked: {situation.reading.reason}"
+    if situation.units is None and situation.engine.replaces:
+        yield "systemd does not answer: the units in `replaces` cannot be stopped"
+    if situation.unreadable:
+        yield f"{situation.unreadable} processes could not be looked at: run it as root"
+    if not situation.pidfds:
+        yield "this kernel or Python has no pidfds (Linux 5.3): single processes are not ended"

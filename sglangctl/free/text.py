@@ -1,0 +1,79 @@
+"""Plans for people: one line a thing."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+
+from sglangctl import terminal
+from sglangctl.free.model import Plan, Refusal, UnitStep
+from sglangctl.holders import Holder
+
+TITLE = 70
+
+
+def plan_lines(plan: Plan) -> list[str]:
+    """The plan as it is shown before anything is done."""
+    return [terminal.harmless(line) for line in _lines(plan)]
+
+
+def gpus_text(targets: Iterable[int] | None) -> str:
+    """`GPUs 0, 1`, `GPU 0`, `all GPUs`."""
+    if targets is None:
+        return "all GPUs"
+    numbers = sorted(targets)
+    return f"GPU{'' if len(numbers) == 1 else 's'} {', '.join(map(str, numbers))}"
+
+
+def short(title: str) -> str:
+    return terminal.cut(terminal.harmless(title), TITLE)
+
+
+def _lines(plan: Plan) -> Iterator[str]:
+    where = f"{gpus_text(plan.targets)} of {plan.engine}"
+    if plan.refused:
+        yield f"refused, nothing is changed: {where} are held by what may not be ended"
+        for refusal in plan.refused:
+            yield from _refusal(refusal)
+    elif plan.empty:
+        yield f"{where}: nothing is in the way"
+    would = "otherwise would " if plan.refused else ""
+    for step in plan.units_to_stop:
+        yield would + _unit(step)
+    for box in plan.containers_to_stop:
+        yield f"{would}stop the container {box.name} ({box.command}): the inventory names it"
+    for holder in plan.processes_to_end:
+        yield f"{would}end {_holder(holder)}: {holder.reason}"
+    for holder in plan.kept:
+        yield f"stays: {_holder(holder)}: {holder.reason}"
+    for note in plan.notes:
+        yield f"note: {note}"
+
+
+def _unit(step: UnitStep) -> str:
+    state = [step.active_state, step.enabled or "no unit file"]
+    if step.pids:
+        state.append(f"{len(step.pids)} process{'' if len(step.pids) == 1 else 'es'}")
+    verb = "stop and disable" if step.disable else "stop"
+    return f"{verb} {step.unit} ({step.class_}; {', '.join(state)}): {step.reason}"
+
+
+def _holder(holder: Holder) -> str:
+    facts = [holder.class_]
+    if holder.uses:
+        facts.append(gpus_text(holder.uses))
+    known = [mib for mib in holder.memory_mib.values() if mib is not None]
+    if known:
+        facts.append(f"{sum(known)} MiB")
+    facts.append(f"user {holder.user}")
+    if holder.container:
+        facts.append(f"container {holder.container_name or holder.container[:12]}")
+    return f"{holder.pid} {short(holder.title)} ({', '.join(facts)})"
+
+
+def _refusal(refusal: Refusal) -> Iterator[str]:
+    who = short(refusal.who)
+    if refusal.pid is not None:
+        who = f"{refusal.pid} {who}"
+    facts = [refusal.class_, *([gpus_text(refusal.gpus)] if refusal.gpus else [])]
+    yield f"  {who} ({', '.join(facts)}): {refusal.reason}"
+    yield f"    allowed by: {refusal.allow}"
