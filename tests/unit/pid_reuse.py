@@ -17,7 +17,6 @@ from sglangctl.free.ladder import Ladder, Recorder
 from sglangctl.free.model import Plan
 from sglangctl.pidfds import Identity, identify
 
-
 EARLY, LATE = 0, 1
 """Of four rounds, one in which the pid is reused before the freeing starts, one in which the
 holder is ended by us, and two in which chance decides."""
