@@ -10,16 +10,17 @@ raised; absent evidence is unknown, not negative. Fields read, by kind (all but 
 may be absent; `injected` and `verdict` events are not looked at):
 
 launch   engine (anything but "sglang": nothing is judged), argv, port, model, served_name,
-         tensor_parallel, drafter {path, algorithm}, min_accept_length, expected_accept,
+         tensor_parallel, drafter {path, algorithm}, min_accept_length,
          weights_bytes {target, drafter}, history {phase: seconds of the last good start}
 log      data
-http     path, status, error, seconds; models (ids, of /v1/models); tokens, running, queued
-         (of /metrics)
+http     path, status, error, seconds; models (ids, of /v1/models); clients (connections to the
+         port that are not ours); tokens, running, queued (of /metrics)
 gpu      gpus: memory_used_mib, memory_total_mib, utilization_pct, ours_mib (our processes' share)
 process  processes: pid, name, state, cpu_s, read_bytes; frozen (the cgroup is), oom_kills (a
          counter since the launch: v2 memory.events oom_kill, v1 memory.oom_control oom_kill)
 socket   port, owner_pid, ours
-generate status, seconds, text_ok, accept_length, model, tokens_per_s, error
+generate status, seconds, text_ok, accept_length, model, models, speculative (the algorithm that
+         runs, "" for none), speculative_faults, tokens_per_s, error
 exit     returncode, oom, oom_kills, shm_full, xid
 step     step: "stop" means that we end it on purpose
 """

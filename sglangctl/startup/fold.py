@@ -202,6 +202,7 @@ class Startup:
             self.advanced(self.phases.at_least(t, "warming"))
 
     def _generate(self, t: float, event: dict[str, Any]) -> None:
+        self.service.list_models(event)
         if self.proof.feed(t, event) and self.service.identified:
             self._serving(t, "a generation came back")
 

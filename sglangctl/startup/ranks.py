@@ -12,7 +12,12 @@ from typing import Any
 from sglangctl.startup.values import number, text, whole
 
 _TITLES = ("sglang::sched", "sglang::detok", "sglang::data_par")
-_COMPILERS = ("ninja", "nvcc", "cicc", "ptxas", "fatbinary", "cudafe++", "cc1plus", "gcc", "g++")
+_COMPILERS = frozenset(
+    ["ninja", "nvcc", "cicc", "ptxas", "fatbinary", "cudafe++", "nvlink"]
+    + ["cc1plus", "gcc", "g++", "c++", "clang", "clang++", "ld", "as"]
+)
+_COMPILES_S = 0.05
+"""Processor time by which a compiler must have got on to count as motion."""
 DEAD = "ZXx"
 STOPPED = "T"
 
@@ -35,6 +40,8 @@ class Ranks:
         self.cpu_s = 0.0
         self.read_bytes = 0.0
         self.compiling = False
+        """A compiler began, or got on, since the last event."""
+        self._compilers: dict[int, float] = {}
         self.oom_kills = 0
         self.cores = 0.0
         """Processor time of the busiest process between the last two events, in cores."""
@@ -54,7 +61,7 @@ class Ranks:
         states: dict[int, str] = {}
         stopped: list[str] = []
         cpu_s = read_bytes = 0.0
-        compiling = False
+        compilers: dict[int, float] = {}
         alive = 0
         cpu: dict[int, float] = {}
         for process in listed:
@@ -75,8 +82,8 @@ class Ranks:
                 if name.startswith(_TITLES):
                     self.titles[pid] = name
                     alive += name.startswith("sglang::sched")
-                elif name.rpartition("/")[2].split(" ", 1)[0] in _COMPILERS:
-                    compiling = True
+                elif name.split(" ", 1)[0].rpartition("/")[2] in _COMPILERS:
+                    compilers[pid] = spent
                 if letter == STOPPED:
                     stopped.append(f"{_short(name, pid)} (pid {pid})")
         lost = [
@@ -85,7 +92,12 @@ class Ranks:
             if states.get(pid, "X") in DEAD
         ]
         self.lost, self.stopped, self.alive = tuple(lost), tuple(stopped), alive
-        self.cpu_s, self.read_bytes, self.compiling = cpu_s, read_bytes, compiling
+        self.cpu_s, self.read_bytes = cpu_s, read_bytes
+        before = self._compilers
+        self.compiling = any(
+            spent >= before.get(pid, -1.0) + _COMPILES_S for pid, spent in compilers.items()
+        )
+        self._compilers = compilers
         if t - self._t >= 0.5:
             used = [spent - self._cpu[pid] for pid, spent in cpu.items() if pid in self._cpu]
             self.cores = max(used, default=0.0) / (t - self._t)

@@ -99,9 +99,11 @@ class Service:
         """An HTTP probe; whether it is a good answer of ours."""
         path = (text(event.get("path")) or "").partition("?")[0]
         status = whole(event.get("status"))
-        asked = t - max(0.0, number(event.get("seconds")) or 0.0)
-        if path == "/v1/models" and isinstance(event.get("models"), list):
-            self.models = tuple(name for name in event["models"] if isinstance(name, str))
+        # By the event's own time: the fold's may be ahead of it (a clock that ticked before).
+        known = number(event.get("t"))
+        asked = (t if known is None else known) - max(0.0, number(event.get("seconds")) or 0.0)
+        if path == "/v1/models":
+            self.list_models(event)
         if path == "/metrics":
             self._metrics(t, event)
         if (number(event.get("clients")) or 0.0) > 0:
@@ -117,7 +119,7 @@ class Service:
         if served and not self.stopping:
             self.failed += 1
             self.failed_t = t
-            if status == 503 and t - asked >= 15.0:
+            if status == 503 and (number(event.get("seconds")) or 0.0) >= 15.0:
                 self.engine_says_dead = True
         return False
 
@@ -127,6 +129,11 @@ class Service:
             self.engine_says_dead = True
             self.failed = max(self.failed, 1)
             self.failed_t = t
+
+    def list_models(self, event: dict[str, Any]) -> None:
+        """The ids that the port serves, where an event names them."""
+        if isinstance(event.get("models"), list):
+            self.models = tuple(name for name in event["models"] if isinstance(name, str))
 
     def good(self, t: float, proof: str) -> None:
         """A good answer of ours."""

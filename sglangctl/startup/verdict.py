@@ -38,6 +38,10 @@ class Proof:
         """The last one was not answered."""
         self.model: str | None = None
         self.accept_length: float | None = None
+        self.speculative: str | None = None
+        """The algorithm that runs, "" for none; None: unknown."""
+        self.faults: tuple[str, ...] = ()
+        """What differs from the drafter that was declared."""
         self.tokens_per_s: float | None = None
         self.error = ""
 
@@ -54,6 +58,11 @@ class Proof:
         self.came, self.ok, self.error = True, ok if isinstance(ok, bool) else None, ""
         self.model = text(event.get("model")) or self.model
         self.accept_length = number(event.get("accept_length"))
+        self.speculative = text(event.get("speculative"))
+        faults = event.get("speculative_faults")
+        self.faults = (
+            tuple(x for x in faults if isinstance(x, str)) if isinstance(faults, list) else ()
+        )
         self.tokens_per_s = number(event.get("tokens_per_s"))
         if self.ok is False:
             self.error = "the last generation came back with text that makes no sense"
@@ -166,12 +175,9 @@ class Judge:
         missing = _not_ready(s)
         if missing:
             return ("serving", None, (missing,))
-        accept = proof.accept_length
-        if s.launched.speculative and accept is not None:
-            floor = s.launched.min_accept_length
-            if accept < floor:
-                why = f"accept length {accept:.2f} is below {floor:g}: the drafter is of no use"
-                return ("degraded", None, (why,))
+        worse = _degraded(s)
+        if worse:
+            return ("degraded", None, worse)
         return ("ready", None, ())
 
     def _eta(self, s: Startup, counter: progress.Counter | None, outcome: str) -> _Estimate:
@@ -206,6 +212,22 @@ def _not_ready(s: Startup) -> str:
     if s.ranks.seen and s.ranks.alive and world is not None and s.ranks.alive < world:
         return f"{s.ranks.alive} of {world} ranks are alive"
     return ""
+
+
+def _degraded(s: Startup) -> tuple[str, ...]:
+    """What should be better about a start that is proven to serve."""
+    if not s.launched.speculative:
+        return ()
+    proof = s.proof
+    found: list[str] = []
+    if proof.speculative == "":
+        declared = printable(s.launched.algorithm or "a drafter")
+        found.append(f"speculative decoding is off, declared is {declared}")
+    found += [f"speculative decoding: {printable(fault)}" for fault in proof.faults]
+    accept, floor = proof.accept_length, s.launched.min_accept_length
+    if accept is not None and accept < floor:
+        found.append(f"accept length {accept:.2f} is below {floor:g}: the drafter is of no use")
+    return tuple(found)
 
 
 def _estimate(

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 
 from sglangctl.config import Limits
@@ -100,6 +102,7 @@ def test_ready_needs_our_model() -> None:
     assert said.outcome == "serving"
     assert said.evidence == ("the port serves other, not kimi",)
     assert feed(startup, http(12, 200, path="/v1/models", models=["kimi"])).outcome == "ready"
+    assert feed(startup, generate(13, models=["other"])).outcome == "serving"
 
 
 def test_ready_needs_every_rank() -> None:
@@ -123,6 +126,18 @@ def test_an_accept_length_that_cannot_be_told_is_said() -> None:
     said = feed(startup, generate(11, accept_length=None))
     assert said.outcome == "ready"
     assert "accept length: cannot tell" in said.evidence
+
+
+@pytest.mark.parametrize(
+    "fields",
+    [{"speculative": ""}, {"speculative": "EAGLE", "speculative_faults": ["steps: 3, not 5"]}],
+)
+def test_speculative_decoding_that_is_not_as_declared_is_degraded(fields: dict[str, Any]) -> None:
+    startup = serving(drafter={"path": "/models/d", "algorithm": "EAGLE3"})
+    said = feed(startup, generate(11, accept_length=2.0, **fields))
+    assert said.outcome == "degraded"
+    assert said.evidence[0].startswith("speculative decoding")
+    assert feed(serving(), generate(11, **fields)).outcome == "ready"
 
 
 def test_the_floor_is_the_inventorys() -> None:
@@ -262,3 +277,11 @@ def test_another_engine_is_not_judged() -> None:
     assert said.evidence == ("not an SGLang start: nothing is judged",)
     assert feed(Startup(), launch(engine="vllm"), exit_(1, 1)).outcome == "pending"
     assert feed(Startup(), launch(engine="sglang"), exit_(1, 1)).outcome == "failed"
+
+
+def test_an_answer_is_dated_by_its_own_time() -> None:
+    """A caller's clock may have ticked past an event that it has still to read."""
+    startup = Startup()
+    feed(startup, launch(), log(5, UVICORN))
+    startup.tick(6.5)
+    assert feed(startup, http(5.9, 200, 1.0)).outcome == "pending", "asked at 4.9, before the bind"

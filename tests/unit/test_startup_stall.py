@@ -73,6 +73,7 @@ def test_anything_that_moves_is_a_sign_of_life(moving: str) -> None:
     nvcc = process(50, "/usr/local/cuda/bin/nvcc -c x.cu")
     for step in range(1, 8):
         t = 60 + step * 290.0
+        nvcc["cpu_s"] = step * 1.0
         bar = f"\rLoading safetensors checkpoint shards: 1% Completed | {step}/64 [00:00<?, ?it/s]"
         feed(
             startup,
@@ -148,3 +149,11 @@ def test_a_stopped_rank_that_dies_is_failed() -> None:
     feed(startup, processes(65, MAIN, TP0, {**TP1, "state": "T"}))
     said = feed(startup, exit_(66, -9))
     assert (said.outcome, said.cause) == ("failed", "terminated")
+
+
+def test_a_compiler_that_hangs_is_no_motion() -> None:
+    startup = quiet(60)
+    nvcc = process(50, "/usr/local/cuda/bin/nvcc -c x.cu")
+    for t in range(70, 400, 10):
+        said = feed(startup, processes(t, MAIN, TP0, TP1, DETOKENIZER, nvcc))
+        assert said.outcome == ("pending" if t < 370 else "stalled"), t
