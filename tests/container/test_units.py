@@ -11,9 +11,20 @@ from collections.abc import Iterator
 
 import pytest
 
+from roles.host import program
 from roles.spec import EngineSpec
-from roles.spec.render import environment, logrotate, render, tmpfiles, venv_path, watch_unit
+from roles.spec.render import (
+    engine_json,
+    environment,
+    host_json,
+    logrotate,
+    render,
+    tmpfiles,
+    venv_path,
+    watch_unit,
+)
 from tests.hosts.host import Host
+from tests.hosts.standins.install import install_into
 from tests.unit.spec_case import engine_text, load, only
 
 pytestmark = pytest.mark.container
@@ -32,6 +43,7 @@ environment:
 user: engine-user
 """
 KEY = "sk-planted-0123456789"
+IDLE = "/usr/local/lib/sglangctl/idle.py"
 
 ENGINE = """\
 #!/usr/bin/python3
@@ -79,7 +91,6 @@ while True:
 
 
 def spec_of(hardening: str) -> EngineSpec:
-    # The first two starts of a crash must not take longer than the test has.
     body = FLAGS + f"hardening: {hardening}\napi_key: {{env: K}}\n"
     entry = only(load(engine_text(body, json.dumps({"path": MODEL})), K=KEY))
     assert entry.errors == ()
@@ -95,12 +106,12 @@ def host(module_host_factory) -> Iterator[Host]:
         spec = spec_of(hardening)
         host.copy_in(ENGINE.encode(), f"{venv_path(spec)}/bin/python", mode=0o755)
     host.copy_in(b"#!/bin/sh\nexit 0\n", "/usr/local/bin/sglangctl", mode=0o755)
-    host.copy_in(b"#!/bin/sh\nexec sleep 1000\n", "/usr/local/lib/sglangctl/x.pyz", mode=0o755)
+    host.copy_in(b"import time\ntime.sleep(1000)\n", IDLE, mode=0o755)
     host.exec("mkdir", "-p", MODEL)
     yield host
 
 
-def put_live(host: Host, spec: EngineSpec) -> None:
+def put_live(host: Host, spec: EngineSpec, watch: str = IDLE) -> None:
     """What the switch does, in small: folders, release, unit, daemon-reload."""
     release = render(spec, venv=venv_path(spec))
     host.copy_in(tmpfiles(spec), "/etc/tmpfiles.d/sglang-e.conf")
@@ -111,9 +122,7 @@ def put_live(host: Host, spec: EngineSpec) -> None:
         host.exec("chown", f"root:{spec.group}", f"{folder}/{name}")
     host.exec("ln", "-sfn", folder, spec.current)
     host.copy_in(release.files["sglang.service"], f"/etc/systemd/system/{spec.unit}")
-    host.copy_in(
-        watch_unit("/usr/local/lib/sglangctl/x.pyz"), "/etc/systemd/system/sglang-watch@.service"
-    )
+    host.copy_in(watch_unit(watch), "/etc/systemd/system/sglang-watch@.service")
     host.exec("systemctl", "daemon-reload")
     host.exec("rm", "-f", "/models/exit", f"{spec.cache}/report.json")
 
@@ -179,14 +188,13 @@ def test_the_log_is_the_groups_alone_and_rotates_under_a_running_engine(host: Ho
         stat = host.exec("stat", "--format=%a %U %G", spec.log, spec.log_folder).stdout.split("\n")
         assert stat[0] == "640 root engine-user"
         assert stat[1] == "2750 root engine-user"
-        if host.exec("sh", "-c", "command -v logrotate", check=False).returncode == 0:
-            host.exec("logrotate", "--force", "/etc/logrotate.d/sglang-e")
-            rotated = host.exec("cat", f"{spec.log}.1").stdout
-            assert rotated.startswith("engine line\n")
-            end = time.monotonic() + 10
-            while not host.exec("cat", spec.log).stdout.startswith("tick\n"):
-                assert time.monotonic() < end, "the engine no longer writes into its log"
-                time.sleep(0.2)
+        host.exec("logrotate", "--force", "/etc/logrotate.d/sglang-e")
+        rotated = host.exec("cat", f"{spec.log}.1").stdout
+        assert rotated.startswith("engine line\n")
+        end = time.monotonic() + 10
+        while not host.exec("cat", spec.log).stdout.startswith("tick\n"):
+            assert time.monotonic() < end, "the engine no longer writes into its log"
+            time.sleep(0.2)
     finally:
         stop(host, spec)
 
@@ -224,6 +232,59 @@ def test_an_engine_that_dies_in_each_start_stays_down_after_the_third(host: Host
         assert show(host, spec, "ActiveState") == "failed"
     finally:
         stop(host, spec)
+
+
+@pytest.fixture(scope="module")
+def real_host(module_host_factory) -> Host:
+    """A host with the real sglangctl and the stand-in engine, installed as wheels are."""
+    host = module_host_factory("real", pip=False)
+    install_into(host, gpus=0)
+    host.exec("useradd", "--system", "--user-group", "--no-create-home", "engine-user")
+    host.copy_in(program.archive(), program.path(), mode=0o755)
+    host.exec("ln", "-sfn", program.path(), program.LINK)
+    return host
+
+
+@pytest.mark.parametrize("hardening", ["baseline", "strict"])
+def test_active_means_serving_in_the_sandbox(real_host: Host, hardening: str) -> None:
+    host = real_host
+    body = (
+        f"hardening: {hardening}\nuser: engine-user\nflags: {{device: cpu}}\n"
+        "api_key: {env: K}\nenvironment: {STANDIN_START_S: 3}\n"
+    )
+    entry = only(load(engine_text(body, "{path: /models/tiny}"), K=KEY))
+    assert entry.spec is not None, entry.errors
+    (spec,) = entry.spec.engines
+    venv = venv_path(spec)
+    if host.exec("test", "-d", venv, check=False).returncode != 0:
+        host.exec("python3", "-m", "venv", venv)
+        wheels = ("--no-index", "--find-links=/opt/standins/wheels")
+        host.exec(f"{venv}/bin/pip", "install", "--quiet", *wheels, "sglang==0.5.23")
+    put_live(host, spec, program.path())
+    host.copy_in(engine_json(spec), "/etc/sglangctl/engines/e.json")
+    host.copy_in(host_json(entry.spec), "/etc/sglangctl/host.json", mode=0o600)
+    try:
+        host.exec("systemctl", "start", "--no-block", spec.unit)
+        states: list[str] = []
+        end = time.monotonic() + 60
+        while not states or states[-1] in ("inactive", "activating"):
+            assert time.monotonic() < end, states
+            states.append(show(host, spec, "ActiveState"))
+            time.sleep(0.2)
+        log = host.exec("cat", spec.log).stdout
+        assert states[-1] == "active", log[-2000:]
+        assert "activating" in states
+        assert "The server is fired up and ready to roll!" in log
+        journal = host.exec("cat", f"{spec.state}/starts/latest/journal.jsonl").stdout
+        verdicts = [line for line in map(json.loads, journal.split("\n")[:-1])]
+        outcomes = [event["outcome"] for event in verdicts if event["kind"] == "verdict"]
+        assert outcomes[-1] in ("serving", "ready")
+        assert KEY not in journal
+    finally:
+        host.exec("systemctl", "stop", spec.unit)
+        host.exec("systemctl", "reset-failed", spec.unit, check=False)
+    # SGLang ends itself with SIGKILL when stopped; nobody of its user is left.
+    assert host.exec("pgrep", "-u", "engine-user", check=False).stdout == ""
 
 
 def show(host: Host, spec: EngineSpec, name: str) -> str:
