@@ -1,0 +1,69 @@
+"""The console scripts: exit statuses that pyinfra's own command does not have.
+
+sglang-plan: 0 nothing to do, 2 changes pending, 1 error. sglang-verify: 0 ready, 1 not ready,
+2 could not check. Both take pyinfra's own options (--limit HOST, -v, ...).
+"""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+
+CHECKOUT = Path(__file__).resolve().parent.parent
+
+
+def plan() -> int:
+    """Entry of `sglang-plan`: a dry run of deploys/sglang.py, with a diff, judged."""
+    return run_plan(sys.argv[1:])
+
+
+def run_plan(arguments: Sequence[str]) -> int:
+    """Run pyinfra and print its plan; returns the exit status of sglang-plan."""
+    if list(arguments[:1]) in (["-h"], ["--help"]):
+        print(__doc__)
+        return 0
+    done = subprocess.run(
+        [
+            *(sys.executable, "-m", "pyinfra", "inventory.py", "deploys/sglang.py"),
+            *("--dry", "--diff", "--json", *arguments),
+        ],
+        cwd=CHECKOUT,
+        stdout=subprocess.PIPE,
+        stdin=subprocess.DEVNULL,
+    )
+    status, lines = judge(done.returncode, done.stdout)
+    print("\n".join(lines))
+    return status
+
+
+def judge(returncode: int, stdout: bytes) -> tuple[int, list[str]]:
+    """(exit status, lines to print) from pyinfra's exit status and its --json output.
+
+    A host that failed is nowhere in pyinfra's plan, and all of them failed is no plan at all: the
+    exit status has to be looked at too.
+    """
+    try:
+        operations = json.loads(stdout)["plan"]
+        pending = [
+            (operation["name"], sorted(operation["hosts_with_change"]))
+            for operation in operations
+            if operation["hosts_with_change"]
+        ]
+    except (ValueError, KeyError, TypeError):
+        return 1, ["sglang-plan: there is no plan, see the errors above"]
+    lines = [f"{name}: {', '.join(hosts)}" for name, hosts in pending]
+    if returncode != 0:
+        return 1, [*lines, "sglang-plan: a host failed, see the errors above"]
+    if pending:
+        return 2, [*lines, f"sglang-plan: {len(pending)} operations pending"]
+    return 0, ["sglang-plan: nothing to do"]
+
+
+def verify() -> int:
+    """Entry of `sglang-verify`."""
+    from roles.readiness.verify_cli import main
+
+    return main(sys.argv[1:])

@@ -1,0 +1,98 @@
+"""What ran before us: a unit that someone else wrote, recorded before it is stopped.
+
+So that going back can be checked: the same unit active, the same ports owned by its cgroup, the
+same model ids. Its text may hold secrets: the record lives in state.json (0600) only.
+"""
+
+from __future__ import annotations
+
+import http.client
+import json
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+from sglangctl import cgroup, sockets, systemd
+
+PROPERTIES = (
+    "LoadState",
+    "ActiveState",
+    "UnitFileState",
+    "FragmentPath",
+    "DropInPaths",
+    "ControlGroup",
+    "MainPID",
+)
+SOURCE_LIMIT = 64 * 1024
+
+
+@dataclass(frozen=True)
+class Foreign:
+    """One unit as it was found. `models` is None when it did not answer."""
+
+    unit: str
+    load_state: str
+    active_state: str
+    unit_file_state: str
+    sources: dict[str, str]
+    """Path -> text, of the fragment and the drop-ins."""
+    ports: tuple[int, ...]
+    models: tuple[str, ...] | None
+
+
+def record(unit: str) -> Foreign | None:
+    """The unit's state; None when it does not exist (or there is no systemd)."""
+    shown = systemd.show(unit, *PROPERTIES)
+    if shown is None or shown.get("LoadState") in (None, "", "not-found"):
+        return None
+    folder = cgroup.folder_of_unit(shown.get("ControlGroup", ""))
+    members = set(cgroup.pids_in(folder)) if folder else set()
+    ports = sorted(
+        {
+            listener.port
+            for listener in sockets.listeners()
+            if members.intersection(sockets.owners(listener.port))
+        }
+    )
+    return Foreign(
+        unit=unit,
+        load_state=shown.get("LoadState", ""),
+        active_state=shown.get("ActiveState", ""),
+        unit_file_state=shown.get("UnitFileState", ""),
+        sources=_sources(shown),
+        ports=tuple(ports),
+        models=next((ids for ids in map(served_models, ports) if ids is not None), None),
+    )
+
+
+def as_document(foreign: Foreign) -> dict[str, Any]:
+    """For state.json."""
+    return asdict(foreign)
+
+
+def served_models(port: int, timeout_s: float = 3.0) -> tuple[str, ...] | None:
+    """The ids that /v1/models lists; None without a usable answer (it may want a key)."""
+    connection = http.client.HTTPConnection("127.0.0.1", port, timeout=timeout_s)
+    try:
+        connection.request("GET", "/v1/models")
+        response = connection.getresponse()
+        if response.status != 200:
+            return None
+        listed = json.loads(response.read(1 << 20))["data"]
+        return tuple(str(model["id"]) for model in listed)
+    except (OSError, http.client.HTTPException, ValueError, KeyError, TypeError):
+        return None
+    finally:
+        connection.close()
+
+
+def _sources(shown: dict[str, str]) -> dict[str, str]:
+    sources = {}
+    for path in [shown.get("FragmentPath", ""), *shown.get("DropInPaths", "").split()]:
+        if path:
+            try:
+                text = Path(path).read_bytes()[:SOURCE_LIMIT]
+            except OSError:
+                continue
+            sources[path] = text.decode("utf-8", "backslashreplace")
+    return sources

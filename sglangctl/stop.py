@@ -1,0 +1,60 @@
+"""Stop an engine, end what is left of it, and keep it down: also after a reboot.
+
+The next deploy starts it again. Exit status: 0 stopped (also when it was), 1 not.
+"""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from dataclasses import replace
+
+from sglangctl import free, release, systemd
+from sglangctl.config import ConfigError, EngineConfig, load_engine, load_engines, load_host
+from sglangctl.paths import Paths
+from sglangctl.release import ReleaseError
+from sglangctl.switch import Say, SwitchError, locked, now
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("name", help="the engine's name")
+
+
+def run(args: argparse.Namespace) -> int:
+    paths = Paths()
+    try:
+        engine = load_engine(args.name, paths)
+        with locked(paths):
+            stop(engine, paths, lambda line: print(line, flush=True))
+    except (ConfigError, ReleaseError, SwitchError, OSError) as error:
+        print(f"sglangctl stop: {error}", file=sys.stderr)
+        return 1
+    return 0
+
+
+def stop(engine: EngineConfig, paths: Paths, say: Say) -> None:
+    """Raises SwitchError when something of the engine is still there."""
+    siblings = [other for other in load_engines(paths) if other.name != engine.name]
+    # `replaces` is about taking over; who only stops must not end another engine's unit.
+    alone = replace(engine, replaces=())
+    plan = free.plan(alone, load_host(paths), siblings, policy="declared", stop=True)
+    freed = free.execute(plan, say)
+    watch = f"sglang-watch@{engine.name}.service"
+    # The engine first: the watch writes down how it ended.
+    for arguments in (
+        ("stop", "--", engine.unit),
+        ("stop", "--", watch),
+        ("disable", "--quiet", "--", engine.unit, watch),
+    ):
+        result = systemd.systemctl(*arguments, timeout_s=engine.limits.stop_units_s)
+        if not result.ok and "not loaded" not in result.stderr and "not exist" not in result.stderr:
+            raise SwitchError(f"systemctl {' '.join(arguments)} failed: {result.stderr.strip()}")
+    # A stop by SIGKILL (SGLang's own way of ending) leaves the unit failed: this end was wanted.
+    systemd.systemctl("reset-failed", "--", engine.unit, watch)
+    state = release.read_state(engine.name, paths)
+    if state is not None:
+        stopped = replace(state, phase="stopped", time=now())
+        release.write_state(engine.name, stopped, paths)
+    if not freed.ok and freed.status != 3:
+        raise SwitchError(freed.sentence, status=freed.status)
+    say(f"{engine.unit} is stopped and disabled")

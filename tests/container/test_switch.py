@@ -1,0 +1,279 @@
+"""The switch and its neighbours on the stand-in engine: what needs many starts.
+
+A vLLM service that runs before, bad inventories, one bad host among three, stop, remove, the exit
+statuses of sglang-verify, an engine that dies in every start.
+"""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+import requests
+import yaml
+
+from tests.container.deploying import (
+    changed,
+    deploy,
+    pending,
+    ssh_data,
+    write_inventory,
+)
+from tests.hosts.host import Host
+from tests.hosts.say import ROOT
+from tests.hosts.standins.install import install_into, vllm_settings
+
+pytestmark = [pytest.mark.container, pytest.mark.timeout(300)]
+
+MODEL = "/models/tiny"
+ENGINE: dict[str, Any] = {
+    "model": {"path": MODEL},
+    "listen": "0.0.0.0",
+    "gpus": [0, 1],
+    "tensor_parallel": 2,
+    "install": {"pip_arguments": ["--no-index", "--find-links=/opt/standins/wheels"]},
+    "readiness": {"limits": {"sample_s": 0.5, "respawn_s": 1, "start_s": 60}},
+}
+
+
+@pytest.fixture(scope="module")
+def host(module_host_factory: Any) -> Iterator[Host]:
+    made = module_host_factory("standin", gpus=2)
+    install_into(made)
+    yield made
+
+
+@pytest.fixture
+def inventory(host: Host, tmp_path: Path) -> Path:
+    return inventory_of(tmp_path, {host.ip: (host, ENGINE)})
+
+
+def inventory_of(folder: Path, hosts: dict[str, tuple[Host, dict[str, Any]]]) -> Path:
+    return write_inventory(
+        folder / "hosts.yml",
+        {
+            name: {
+                "ssh": {**ssh_data(host), "hostname": host.ip},
+                "engines": {"chat": engine},
+            }
+            for name, (host, engine) in hosts.items()
+        },
+    )
+
+
+def verify(inventory: Path) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(
+        [sys.executable, "-c", "import roles.console as c; raise SystemExit(c.verify())"],
+        cwd=ROOT,
+        env={**os.environ, "SGLANG_INVENTORY": str(inventory)},
+        capture_output=True,
+        text=True,
+        timeout=120,
+    )
+
+
+def text_of(done: subprocess.CompletedProcess[str]) -> str:
+    return done.stdout + done.stderr
+
+
+def show(host: Host, unit: str, name: str) -> str:
+    return host.exec("systemctl", "show", "-p", name, "--value", "--", unit).stdout.strip()
+
+
+def holders_of(host: Host, device: str) -> list[str]:
+    done = host.exec("sh", "-c", f"fuser {device} 2>/dev/null", check=False)
+    return done.stdout.split()
+
+
+def test_a_running_vllm_is_taken_over_from(host: Host, inventory: Path, tmp_path: Path) -> None:
+    host.exec("tee", "/etc/default/vllm-kimi", input=vllm_settings(GPUS=2))
+    host.exec("systemctl", "enable", "--now", "vllm-kimi.service")
+    host.exec("timeout", "20", "sh", "-c", "until fuser -s /dev/nvidia0; do sleep 0.1; done")
+    main = show(host, "vllm-kimi.service", "MainPID")
+    host.exec("kill", "-9", main)  # the seeds' way: its children survive and hold the device
+    assert holders_of(host, "/dev/nvidia0")
+    with_vllm = {**ENGINE, "replaces": ["vllm-kimi.service"]}
+    inventory = inventory_of(tmp_path, {host.ip: (host, with_vllm)})
+    dry = deploy(inventory, "--dry")
+    assert dry.returncode == 0, text_of(dry)
+    assert "vllm-kimi.service" in text_of(dry)
+    assert "VLLM::EngineCore" in text_of(dry)
+    assert holders_of(host, "/dev/nvidia0"), "a dry run ended something"
+    done = deploy(inventory, "-y")
+    assert done.returncode == 0, text_of(done)
+    assert show(host, "vllm-kimi.service", "ActiveState") in ("inactive", "failed")
+    assert show(host, "vllm-kimi.service", "UnitFileState") == "disabled"
+    titles = host.exec("ps", "-eo", "args").stdout
+    assert "VLLM::" not in titles
+    assert "sglang::scheduler_TP1" in titles
+    answer = requests.get(f"http://{host.ip}:30000/v1/models", timeout=10)
+    assert answer.json()["data"][0]["id"] == "tiny"
+    state = host.exec("cat", "/var/lib/sglangctl/chat/state.json").stdout
+    assert '"vllm-kimi.service"' in state
+    assert pending(inventory) == {}
+
+
+def test_second_deploy_changes_nothing(host: Host, inventory: Path) -> None:
+    assert deploy(inventory, "-y").returncode == 0
+    main = show(host, "sglang-chat.service", "MainPID")
+    done = deploy(inventory, "-y", "--json")
+    assert done.returncode == 0, text_of(done)
+    assert changed(done) == {}
+    assert show(host, "sglang-chat.service", "MainPID") == main
+
+
+def test_verify_exit_statuses(host: Host, inventory: Path, tmp_path: Path) -> None:
+    ready = verify(inventory)
+    assert ready.returncode == 0, text_of(ready)
+    host.exec("systemctl", "stop", "sglang-chat.service")
+    stopped = verify(inventory)
+    assert stopped.returncode == 1, text_of(stopped)
+    gone = inventory_of(tmp_path, {"gone": (host, ENGINE)})
+    document = yaml.safe_load(gone.read_text())
+    document["hosts"]["gone"]["ssh"]["port"] = 9
+    gone.write_text(yaml.safe_dump(document))
+    unreachable = verify(gone)
+    assert unreachable.returncode == 2, text_of(unreachable)
+
+
+def test_a_stopped_unit_is_started_again_with_its_reason(host: Host, inventory: Path) -> None:
+    host.exec("systemctl", "stop", "sglang-chat.service")
+    dry = deploy(inventory, "--dry")
+    assert "the unit is inactive" in text_of(dry), text_of(dry)
+    done = deploy(inventory, "-y")
+    assert done.returncode == 0, text_of(done)
+    assert show(host, "sglang-chat.service", "ActiveState") == "active"
+
+
+def test_an_edited_unit_is_put_right(host: Host, inventory: Path) -> None:
+    host.exec("sh", "-c", "echo '# edited' >> /etc/systemd/system/sglang-chat.service")
+    assert "was edited" in text_of(deploy(inventory, "--dry"))
+    assert deploy(inventory, "-y").returncode == 0
+    assert "# edited" not in host.exec("cat", "/etc/systemd/system/sglang-chat.service").stdout
+    assert pending(inventory) == {}
+
+
+def test_one_bad_host_among_three_fails_alone(host: Host, tmp_path: Path) -> None:
+    bad_spec = {**ENGINE, "prot": 8000}
+    bad_fault = {**ENGINE, "model": {"path": "/models/not-there"}}
+    document = {
+        "a-wrong": (host, bad_spec),
+        "b-good": (host, ENGINE),
+        "c-unreachable": (host, bad_fault),
+    }
+    inventory = inventory_of(tmp_path, document)
+    text = yaml.safe_load(inventory.read_text())
+    text["hosts"]["c-unreachable"]["ssh"]["port"] = 9
+    inventory.write_text(yaml.safe_dump(text))
+    done = deploy(inventory, "-y")
+    assert done.returncode == 1, text_of(done)
+    assert "did you mean" in text_of(done).lower()
+    assert show(host, "sglang-chat.service", "ActiveState") == "active"
+
+
+@pytest.mark.parametrize("example", ["minimal", "kimi-8x-rtx-pro-6000"])
+def test_the_examples_deploy_in_dry_mode(host: Host, tmp_path: Path, example: str) -> None:
+    document = yaml.safe_load((ROOT / f"inventory/{example}.example.yml").read_text())
+    for section in document["hosts"].values():
+        section["ssh"] = {**ssh_data(host), "hostname": host.ip}
+    inventory = tmp_path / "hosts.yml"
+    inventory.write_text(yaml.safe_dump(document))
+    done = deploy(inventory, "--dry", "--diff")
+    assert done.returncode == 0, text_of(done)
+    assert "ExecStartPost=/usr/local/bin/sglangctl wait" in text_of(done)
+    if example.startswith("kimi"):
+        for line in (
+            "+speculative-num-draft-tokens: 4",
+            "+mem-fraction-static: 0.85",
+            '+NCCL_P2P_LEVEL="SYS"',
+            '+attention-backend: "flashinfer"',
+        ):
+            assert line in text_of(done), line
+
+
+@pytest.mark.parametrize(
+    ("engine", "words"),
+    [
+        ({"prot": 8000}, ["prot", "port"]),
+        ({"port": 70000}, ["port", "65535"]),
+        ({"replaces": ["a/b.service"]}, ["replaces", "a/b.service"]),
+        ({"model": {"path": "/models/a\nb"}}, ["model", "path"]),
+        ({"nccl": {"overrides": {"NCCL_P2P_LEVEL": "sys"}}}, ["NCCL_P2P_LEVEL", "SYS"]),
+        ({"gpus": [0, 0]}, ["gpus"]),
+    ],
+)
+def test_a_wrong_inventory_stops_before_anything_is_touched(
+    host: Host, tmp_path: Path, engine: dict[str, Any], words: list[str]
+) -> None:
+    inventory = inventory_of(tmp_path, {host.ip: (host, {**ENGINE, **engine})})
+    main = show(host, "sglang-chat.service", "MainPID")
+    done = deploy(inventory, "-y")
+    assert done.returncode == 1
+    for word in words:
+        assert word in text_of(done), text_of(done)
+    assert show(host, "sglang-chat.service", "MainPID") == main
+
+
+def test_a_flag_that_looks_like_an_option_stays_a_value(host: Host, tmp_path: Path) -> None:
+    flags = {"chat-template": "--help"}
+    inventory = inventory_of(tmp_path, {host.ip: (host, {**ENGINE, "flags": flags})})
+    done = deploy(inventory, "--dry", "--diff")
+    assert done.returncode == 0, text_of(done)
+    assert '+chat-template: "--help"' in text_of(done)
+
+
+def test_stop_keeps_it_down_and_deploy_brings_it_back(host: Host, inventory: Path) -> None:
+    done = deploy(inventory, "-y", script="stop")
+    assert done.returncode == 0, text_of(done)
+    assert holders_of(host, "/dev/nvidia0") == []
+    host.reboot()
+    assert show(host, "sglang-chat.service", "ActiveState") == "inactive"
+    again = deploy(inventory, "-y", "--json", script="stop")
+    assert changed(again) == {}
+    assert deploy(inventory, "-y").returncode == 0
+    assert show(host, "sglang-chat.service", "ActiveState") == "active"
+
+
+def test_an_engine_that_dies_in_each_start_stays_down_after_the_third(
+    host: Host, tmp_path: Path
+) -> None:
+    broken = {**ENGINE, "model": {"path": "/models/not-there"}}
+    inventory = inventory_of(tmp_path, {host.ip: (host, broken)})
+    done = deploy(inventory, "-y")
+    assert done.returncode == 1, text_of(done)
+    assert "model-not-found" in text_of(done)
+    host.exec(
+        "timeout",
+        "90",
+        "sh",
+        "-c",
+        "until [ $(systemctl show -p ActiveState --value sglang-chat) = failed ]; do sleep 1; done",
+    )
+    assert int(show(host, "sglang-chat.service", "NRestarts")) <= 3
+    assert holders_of(host, "/dev/nvidia0") == []
+
+
+def test_remove_takes_everything_of_ours_and_nothing_else(host: Host, inventory: Path) -> None:
+    assert deploy(inventory, "-y").returncode == 0
+    done = deploy(inventory, "-y", script="remove")
+    assert done.returncode == 0, text_of(done)
+    left = host.exec(
+        "sh",
+        "-c",
+        "ls -d /etc/sglangctl /var/lib/sglangctl /var/log/sglang /var/cache/sglang /opt/sglang "
+        "/usr/local/bin/sglangctl /usr/local/lib/sglangctl /etc/systemd/system/*sglang* "
+        "/etc/tmpfiles.d/*sglang* /etc/logrotate.d/*sglang* 2>/dev/null; getent passwd sglang",
+        check=False,
+    ).stdout
+    assert left == "", left
+    assert host.exec("ls", MODEL).stdout
+    assert show(host, "vllm-kimi.service", "LoadState") == "loaded"
+    assert holders_of(host, "/dev/nvidia0") == []
+    again = deploy(inventory, "-y", "--json", script="remove")
+    assert again.returncode == 0, text_of(again)
+    assert changed(again) == {}
