@@ -15,19 +15,21 @@ CONTAINER = re.compile(r"(?:^|[/:-])([0-9a-f]{64})(?:\.scope)?(?:/|$)")
 def path_of(text: str) -> str | None:
     """The path that systemd manages, from the text of /proc/PID/cgroup.
 
-    v2 has the one line `0::/path`; v1 and hybrid have `N:name=systemd:/path` (in hybrid the `0::`
-    line says the same or is `/`).
+    v2 has the one line `0::/path`; v1 and hybrid have `N:name=systemd:/path` as well. In hybrid both
+    say the same, but in a container whose v1 hierarchies are read-only: there `name=systemd` is `/`
+    for everybody. The other way round, of a container's processes on a hybrid machine `0::` may say
+    no more than Docker's own service. So: `name=systemd`, if it says anything.
     """
-    unified = None
+    named, unified = None, None
     for line in text.splitlines():
         parts = line.split(":", 2)
         if len(parts) != 3:
             continue
         if parts[1] == "name=systemd":
-            return parts[2]
-        if parts[0] == "0" and parts[1] == "":
+            named = parts[2]
+        elif parts[0] == "0" and parts[1] == "":
             unified = parts[2]
-    return unified
+    return unified if named in (None, "/") and unified is not None else named
 
 
 def unit_in(path: str) -> str | None:

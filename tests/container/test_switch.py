@@ -35,6 +35,7 @@ ENGINE: dict[str, Any] = {
     "model": {"path": MODEL},
     "listen": "0.0.0.0",
     "gpus": [0, 1],
+    "kernel": {"source": "none"},
     "tensor_parallel": 2,
     "install": {"pip_arguments": ["--no-index", "--find-links=/opt/standins/wheels"]},
     "readiness": {"limits": {"sample_s": 0.5, "respawn_s": 1, "start_s": 60}},

@@ -5,6 +5,7 @@ from sglangctl import cgroup
 V1 = "12:memory:/system.slice/a.service\n1:name=systemd:/system.slice/vllm-kimi.service\n0::/\n"
 V2 = "0::/system.slice/system-sglang.slice/sglang-kimi.service/sub\n"
 USER = "0::/user.slice/user-1000.slice/user@1000.service/app.slice/ollama.service\n"
+HYBRID_IN_CONTAINER = "9:name=systemd:/\n8:pids:/\n1:cpu:/\n0::/system.slice/sglang-kimi.service\n"
 DOCKER = "1:name=systemd:/docker/" + "a1" * 32 + "\n"
 
 
@@ -13,6 +14,7 @@ DOCKER = "1:name=systemd:/docker/" + "a1" * 32 + "\n"
     [
         (V1, "vllm-kimi.service"),
         (V2, "sglang-kimi.service"),
+        (HYBRID_IN_CONTAINER, "sglang-kimi.service"),
         (USER, "ollama.service"),
         ("0::/init.scope\n", "init.scope"),
         ("0::/user.slice/user-0.slice/session-3.scope\n", "session-3.scope"),
