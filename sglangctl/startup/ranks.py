@@ -12,10 +12,8 @@ from typing import Any
 from sglangctl.startup.values import number, text, whole
 
 _TITLES = ("sglang::sched", "sglang::detok", "sglang::data_par")
-_COMPILERS = frozenset(
-    ["ninja", "nvcc", "cicc", "ptxas", "fatbinary", "cudafe++", "nvlink"]
-    + ["cc1plus", "gcc", "g++", "c++", "clang", "clang++", "ld", "as"]
-)
+_BUILDERS = ("ninja", "nvcc", "cicc", "ptxas", "fatbinary", "cudafe++", "nvlink")
+_COMPILERS = frozenset((*_BUILDERS, "cc1plus", "gcc", "g++", "c++", "clang", "clang++", "ld", "as"))
 _COMPILES_S = 0.05
 """Processor time by which a compiler must have got on to count as motion."""
 DEAD = "ZXx"

@@ -96,6 +96,12 @@ def test_a_bare_word_is_never_a_cause(word: str) -> None:
     assert classify(f"Ignore import error when loading x: {word}", Context()) is None
 
 
+@pytest.mark.parametrize("signature", SIGNATURES, ids=lambda s: f"{s.cause}: {s.needle}")
+def test_an_ignored_import_error_is_never_a_cause(signature: signatures.Signature) -> None:
+    line = f"Ignore import error when loading sglang.srt.models.x: {signature.example}"
+    assert classify(line, Context(), exception=True) is None
+
+
 NOT_FOUND = "OSError: Repo id must be in the form 'repo_name' or 'namespace/repo_name': '{}'."
 
 

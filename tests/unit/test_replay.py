@@ -111,3 +111,11 @@ def test_output_is_ascii_whatever_the_log_holds(
     file = tmp_path / "journal.jsonl"
     cli.main(["replay", str(file)])
     assert capsys.readouterr().out.isascii()
+
+
+def test_time_passes_only_by_what_a_watcher_sees(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    unseen = {"t": 90000, "kind": "injected", "what": "SIGKILL"}
+    _, lines = replay(tmp_path, capsys, launch(), log(5, "Init parallel begin."), unseen)
+    assert [line["outcome"] for line in lines] == ["pending", "pending"]

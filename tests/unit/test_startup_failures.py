@@ -144,6 +144,22 @@ def test_a_ranks_own_exception_goes_before_what_its_peers_say() -> None:
     assert (said.outcome, said.cause) == ("failed", "gpu-out-of-memory")
 
 
+def test_a_ranks_end_goes_before_a_complaint_that_was_handled() -> None:
+    startup = loading()
+    handled = (
+        'Traceback (most recent call last):\n  File "x.py", line 1\nOSError: [Errno 24] Too many'
+    )
+    feed(startup, raw(29, handled + " open files\n"))
+    assert feed(startup, traceback(30, OOM)).cause == "gpu-out-of-memory"
+
+
+def test_a_complaint_of_long_ago_is_not_the_cause() -> None:
+    for age, cause in ((100, "too-many-files"), (130, "unknown")):
+        startup = Startup()
+        feed(startup, launch(), raw(5, "OSError: [Errno 24] Too many open files\n"))
+        assert feed(startup, exit_(5 + age, 1)).cause == cause
+
+
 def test_a_peers_complaint_alone_means_that_a_rank_died() -> None:
     said = feed(loading(), traceback(30, RESET, rank="TP0"))
     assert (said.outcome, said.cause) == ("failed", "rank-died")

@@ -70,6 +70,17 @@ def test_bytes_where_no_shard_comes() -> None:
     assert said.eta_error_s is not None and said.eta_error_s >= 0.15 * said.eta_s * 0.9
 
 
+def test_bytes_between_bursts_of_shards() -> None:
+    startup = Startup()
+    feed(startup, launch(weights_bytes={"target": 100 * 10**9}))
+    feed(startup, log(50, "Load weight begin. avail mem=93.00 GB"), bar(51, 0), bar(52, 30))
+    said = feed(startup, processes(60, {**MAIN, "read_bytes": 48 * 10**9}))
+    assert said.progress == "target: 30 of 64 shards"
+    said = feed(startup, processes(90, {**MAIN, "read_bytes": 60 * 10**9}))
+    assert said.progress == "target: 60.0 of 100.0 GB"
+    assert feed(startup, bar(91, 55)).progress == "target: 55 of 64 shards"
+
+
 def test_graphs() -> None:
     startup = Startup()
     feed(startup, launch(), log(50, "Capture target decode CUDA graph begin. backend=full"))

@@ -190,6 +190,14 @@ def test_a_long_prefill_is_not_a_hang() -> None:
     assert feed(startup, http(t, 200)).outcome == "serving"
 
 
+def test_the_last_part_of_a_prefill_is_work() -> None:
+    startup = serving(10)
+    feed(startup, log(12, BATCH.format(new=4096, pending=0), "TP0"), timeout(35), timeout(45))
+    assert startup.tick(60).outcome == "serving"
+    feed(startup, log(61, BATCH.format(new=1, pending=0), "TP0"))
+    assert startup.tick(92).outcome == "unresponsive", "a batch of one token is a health probe"
+
+
 @pytest.mark.parametrize("sign", ["clients", "gpu", "cores"])
 def test_signs_of_work_during_the_first_part_of_a_long_prefill(sign: str) -> None:
     """The batch's line comes when it is done: until then only these tell load from a hang."""
@@ -253,6 +261,12 @@ def test_stopping_on_purpose_is_not_unresponsive() -> None:
     assert (said.outcome, said.cause) == ("failed", "killed")
 
 
+def test_a_probe_that_failed_just_before_the_stop_was_seen() -> None:
+    startup = serving(10)
+    feed(startup, http(20, 503, 0.01), log(20.3, "Gracefully exiting... Remaining number of"))
+    assert startup.tick(90).outcome == "serving"
+
+
 def test_limits_are_values() -> None:
     startup = Startup(Limits(unresponsive_idle_s=3.0, start_s=20.0))
     feed(startup, launch(), log(5, UVICORN), http(7, 200), timeout(9, 1.0))
@@ -272,8 +286,9 @@ def test_a_start_past_its_deadline_may_still_serve() -> None:
 def test_another_engine_is_not_judged() -> None:
     startup = Startup()
     argv = ["/venv/bin/python", "/venv/bin/vllm", "serve", "/models/m"]
-    said = feed(startup, {"t": 0, "kind": "launch", "argv": argv}, http(5, 200), exit_(6, 0))
-    assert (said.outcome, said.cause) == ("pending", None)
+    launched = {"t": 0, "kind": "launch", "argv": argv}
+    said = feed(startup, launched, log(4, UVICORN), http(5, 200), exit_(6, 0))
+    assert (said.phase, said.outcome, said.cause) == ("launching", "pending", None)
     assert said.evidence == ("not an SGLang start: nothing is judged",)
     assert feed(Startup(), launch(engine="vllm"), exit_(1, 1)).outcome == "pending"
     assert feed(Startup(), launch(engine="sglang"), exit_(1, 1)).outcome == "failed"
