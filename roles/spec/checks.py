@@ -6,7 +6,7 @@ import ipaddress
 import re
 from typing import Any
 
-from roles.spec import flags, nccl
+from roles.spec import flag_names, flags, nccl
 from roles.spec.errors import Path, closest, shown
 from roles.spec.quoting import is_writable
 from roles.spec.schema import Report
@@ -29,6 +29,7 @@ def check_engine(name: str, engine: dict[str, Any], report: Report) -> None:
         _check_drafter(engine["drafter"], report)
     _check_gpus(engine, report)
     _check_flags(engine["flags"], report)
+    _check_flag_names(engine, report)
     _check_environment(engine["environment"], report)
     _check_nccl(engine["nccl"], report)
     _check_install(engine, report)
@@ -140,6 +141,18 @@ def _check_flags(given: dict[str, Any], report: Report) -> None:
                     # argparse would end the list there; a list has no --key=value form.
                     allowed = "a text that does not begin with -"
                     report((*where, index), shown(item), allowed, None)
+
+
+def _check_flag_names(engine: dict[str, Any], report: Report) -> None:
+    """Flags that the engine's release does not have, where we know its flags."""
+    elsewhere = any(distribution(pin) == "sglang" for pin in engine["install"]["packages"])
+    if engine["version"] != flag_names.VERSION or elsewhere:
+        return  # the deploy asks the installed engine itself before anything is stopped
+    for name in engine["flags"]:
+        if name not in flag_names.FLAGS and flags.owner(name) is None:
+            allowed = f"a flag that SGLang {flag_names.VERSION} has"
+            found = f"the unknown flag --{name}"
+            report(("flags", name), found, allowed, closest(name, flag_names.FLAGS))
 
 
 def _is_reference(value: Any) -> bool:

@@ -7,13 +7,13 @@ from collections.abc import Mapping
 from pathlib import Path as FilePath
 from typing import Any
 
-from roles.spec import checks, flags, kernel, nccl, schema
+from roles.spec import checks, kernel, schema
+from roles.spec.build import build_engine
 from roles.spec.document import Document, read
 from roles.spec.errors import InventoryError, Path, Problem, closest, dotted, shown
 from roles.spec.merge import deep_merge, has_path
-from roles.spec.model import EngineSpec, HostEntry, HostSpec, Install, Inventory, Model, Nccl
+from roles.spec.model import EngineSpec, HostEntry, HostSpec, Inventory
 from roles.spec.secret import Secret, SecretError, read_secret
-from sglangctl.config import Drafter, Limits, Readiness
 
 CONNECTORS = ("docker", "dockerssh", "local", "ssh")
 """pyinfra connectors of hosts that this tool can deploy to (`@docker/NAME`)."""
@@ -216,67 +216,13 @@ class _Host:
             return Secret("")
 
     def engine(self, name: str, engine: dict[str, Any]) -> EngineSpec:
-        """The spec of an engine that passed all checks; reads its secrets."""
+        """The spec of an engine that passed all checks; reads its secrets and patches."""
         where: Path = ("engines", name)
-        given = engine["flags"]
-        secret_flags = {
-            flag: self.secret(value, (*where, "flags", flag))
-            for flag, value in given.items()
-            if flags.is_secret(flag) and value is not None
-        }
-        key = engine.get("api_key")
-        install = engine["install"]
-        pins = tuple(install["packages"])
-        if not any(checks.distribution(pin) == "sglang" for pin in pins):
-            pins = (f"sglang=={engine['version']}", *pins)
-        profile = nccl.PROFILES[engine["nccl"]["profile"]]
-        readiness = dict(engine["readiness"])
-        limits = readiness.pop("limits")
-        path = _tidy(engine["model"]["path"])
-        drafter = dict(engine["drafter"]) if "drafter" in engine else None
-        if drafter and "path" in drafter:
-            drafter["path"] = _tidy(drafter["path"])
-        return EngineSpec(
-            name=name,
-            version=engine["version"],
-            model=Model(path, engine["model"].get("served_name", path.rsplit("/", 1)[1])),
-            drafter=Drafter(**drafter) if drafter else None,
-            tensor_parallel=int(engine["tensor_parallel"]),
-            gpus="all" if engine["gpus"] == "all" else tuple(sorted(map(int, engine["gpus"]))),
-            listen=engine["listen"],
-            port=int(engine["port"]),
-            api_key=self.secret(key, (*where, "api_key")) if key else None,
-            flags={
-                flag: value
-                for flag, value in {**profile.flags, **given}.items()
-                if value is not None and flag not in secret_flags
-            },
-            secret_flags=secret_flags,
-            environment={
-                variable: checks.number_text(value)
-                for variable, value in engine["environment"].items()
-                if value is not None
-            },
-            nccl=Nccl(
-                engine["nccl"]["profile"],
-                {
-                    nccl.full_name(variable): None if value is None else checks.number_text(value)
-                    for variable, value in engine["nccl"]["overrides"].items()
-                },
-            ),
-            user=engine["user"],
-            install=Install(
-                install["python"],
-                pins,
-                tuple(install["pip_arguments"]),
-                install["system_site_packages"],
-            ),
+        return build_engine(
+            name,
+            engine,
+            read_secret=lambda source, *inner: self.secret(source, (*where, *inner)),
             kernel=kernel.read(engine["kernel"], self.folder, self.reporter((*where, "kernel"))),
-            replaces=tuple(engine["replaces"]),
-            reachable_at=readiness.pop("reachable_at", None),
-            readiness=Readiness(**readiness),
-            limits=Limits(**{key: float(value) for key, value in limits.items()}),
-            hardening=engine["hardening"],
         )
 
     def data(self) -> dict[str, Any]:
@@ -315,8 +261,3 @@ def _home(path: str) -> FilePath:
         return FilePath(path).expanduser()
     except RuntimeError:  # ~nobody: ssh will say that the file is not there
         return FilePath(path)
-
-
-def _tidy(path: str) -> str:
-    """Without doubled, trailing and /./ parts: systemd wants a normalised path."""
-    return "/" + "/".join(part for part in path.split("/") if part not in ("", "."))

@@ -35,12 +35,14 @@ def definition(name: str) -> dict[str, Any]:
 def _pattern(
     validator: Any, pattern: str, instance: Any, schema: dict[str, Any]
 ) -> Iterator[ValidationError]:
+    if isinstance(instance, str) and not _matches(pattern, instance):
+        yield ValidationError("pattern")
+
+
+def _matches(pattern: str, text: str) -> bool:
     # ECMA's $ (the schema's language) is the end of the text; Python's also allows a line
     # break after it, and a unit's name that ends in one must not pass.
-    if isinstance(instance, str):
-        expression = re.sub(r"(?<!\\)\$", r"\\Z", pattern)
-        if not re.search(expression, instance):
-            yield ValidationError("pattern")
+    return bool(re.search(re.sub(r"(?<!\\)\$", r"\\Z", pattern), text))
 
 
 def _is_integer(checker: Any, instance: Any) -> bool:
@@ -85,7 +87,10 @@ def _explain(error: jsonschema.ValidationError, report: Report) -> None:
                 report((*where, key), "nothing", f"{key} is required", None)
     elif "propertyNames" in error.absolute_schema_path:
         key = str(error.instance)
-        report((*where, key), f"the name {shown(key)}", allowed_by(_resolved(schema)), None)
+        names = _resolved(schema)
+        near = re.sub(r"[^a-z0-9]+", "-", key.lower()).strip("-")
+        meant = near if _matches(names["pattern"], near) else None
+        report((*where, key), f"the name {shown(key)}", allowed_by(names), meant)
     else:
         meant = None
         if "enum" in schema:

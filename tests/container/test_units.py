@@ -36,7 +36,7 @@ flags:
   chat-template: {json.dumps(NOTE)}
   lora-paths: ["a b=/x", ";", "%n"]
   disable-cuda-graph: true
-  note: "a\\nExecStart=/bin/id"
+  weight-version: "a\\nExecStart=/bin/id"
 environment:
   X: {json.dumps(NOTE)}
   EMPTY: ""

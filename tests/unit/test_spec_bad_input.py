@@ -48,21 +48,32 @@ ENGINE_MISTAKES = [
         "4: with topk 1 it is steps + 1",
     ),
     ("drafter: {path: /d, algorithm: eagle3}", "drafter.algorithm", 'did you mean "EAGLE3"?'),
-    ("flags: {tp_size: 8}", 'flags.tp_size: found the name "tp_size"', "with hyphens"),
+    ("flags: {tp_size: 8}", 'flags.tp_size: found the name "tp_size"', 'did you mean "tp-size"?'),
     ("flags: {--tp: 8}", 'flags.--tp: found the name "--tp"', "without the leading --"),
+    ("flags: {mem_fraction_static: 1}", "flags.mem_fraction_static", 'mean "mem-fraction-static"?'),
+    ("flags: {mem-fraction-statc: 1}", "flags.mem-fraction-statc", 'mean "mem-fraction-static"?'),
+    ("flags: {wobble: 1}", "flags.wobble: found the unknown flag", "that SGLang 0.5.23 has"),
     ("flags: {port: 1}", "flags.port: found the flag --port", "set it with the key port"),
     ("flags: {por: 1}", "flags.por: found the flag --por, short for --port", "the key port"),
     ("flags: {tp: 2}", "flags.tp: found", "set it with the key tensor_parallel"),
     ("flags: {api-key: x}", "flags.api-key: found", "set it with the key api_key"),
     ("flags: {model-path: /x}", "flags.model-path: found", "model.path"),
     ("flags: {config: /x}", "flags.config: found", "flags in `flags` itself"),
-    ("flags: {x: --}", 'flags.x: found "--"', "cannot be given"),
-    ("flags: {x: [a, --b]}", 'flags.x[1]: found "--b"', "does not begin with -"),
-    ('flags: {x: "a\\0b"}', "flags.x: found", "without NUL"),
-    ('flags: {x: "\\ud800"}', 'flags.x: found "\\ud800"', "surrogates"),
-    ('flags: {x: {a: ["\\uffff"]}}', 'flags.x.a[0]: found "\\uffff"', "noncharacters"),
+    ("flags: {chat-template: --}", 'flags.chat-template: found "--"', "cannot be given"),
+    (
+        "flags: {chat-template: [a, --b]}",
+        'flags.chat-template[1]: found "--b"',
+        "does not begin with -",
+    ),
+    ('flags: {chat-template: "a\\0b"}', "flags.chat-template: found", "without NUL"),
+    ('flags: {chat-template: "\\ud800"}', 'flags.chat-template: found "\\ud800"', "surrogates"),
+    (
+        'flags: {chat-template: {a: ["\\uffff"]}}',
+        'flags.chat-template.a[0]: found "\\uffff"',
+        "noncharacters",
+    ),
     ('environment: {X: "\\U0001ffff"}', "environment.X: found", "noncharacters"),
-    ("flags: {x: [[1]]}", "flags.x[0]: found [1]", "a number or a string"),
+    ("flags: {chat-template: [[1]]}", "flags.chat-template[0]: found [1]", "a number or a string"),
     ("environment: {A B: 1}", 'environment."A B": found the name "A B"', "a variable's name"),
     ('environment: {A: "x\\ny"}', 'environment.A: found "x\\ny"', "without line breaks"),
     ("environment: {A: true}", "environment.A: found true", "quote true and false"),
@@ -203,9 +214,11 @@ def test_an_alias_bomb_is_refused() -> None:
 
 
 def test_words_stay_words() -> None:
-    spec = engine("environment: {A: 'off', B: yes, C: 012, D: 12:30, E: 1e3}\nflags: {x: no}")
+    spec = engine(
+        "environment: {A: 'off', B: yes, C: 012, D: 12:30, E: 1e3}\nflags: {chat-template: no}"
+    )
     assert spec.environment == {"A": "off", "B": "yes", "C": "012", "D": "12:30", "E": "1000"}
-    assert spec.flags == {"x": "no"}
+    assert spec.flags == {"chat-template": "no"}
 
 
 @pytest.mark.parametrize(
@@ -297,5 +310,5 @@ def test_an_unknown_key_at_the_top_concerns_every_host() -> None:
 
 
 def test_json_is_yaml_also_with_surrogate_pairs() -> None:
-    spec = engine('flags: {x: "\\ud83d\\ude00"}')
-    assert spec.flags == {"x": "\U0001f600"}
+    spec = engine('flags: {chat-template: "\\ud83d\\ude00"}')
+    assert spec.flags == {"chat-template": "\U0001f600"}

@@ -99,7 +99,7 @@ def test_bases_under_hosts() -> None:
             model: {path: /m, served_name: big}
             drafter: {path: /d}
             api_key: {file: gone.key}
-            flags: {x: 1, y: 2}
+            flags: {page-size: 1, max-queued-requests: 2}
             replaces: [x.service, y.service]
             environment: {X: '1', Y: '2'}
         hosts:
@@ -109,7 +109,7 @@ def test_bases_under_hosts() -> None:
                 model: {path: /other}
                 drafter:
                 api_key:
-                flags: {y: 3, z: true, x: }
+                flags: {max-queued-requests: 3, skip-server-warmup: true, page-size: }
                 replaces: [z.service]
                 environment: {Y: }
         """
@@ -117,7 +117,7 @@ def test_bases_under_hosts() -> None:
     engine = found["h"]
     assert (engine.model.path, engine.model.served_name) == ("/other", "big")
     assert engine.drafter is None and engine.api_key is None
-    assert engine.flags == {"y": 3, "z": True}
+    assert engine.flags == {"max-queued-requests": 3, "skip-server-warmup": True}
     assert engine.replaces == ("z.service",)
     assert engine.environment == {"X": "1"}
 
@@ -149,12 +149,12 @@ def test_yaml_anchors_and_merge_keys_work() -> None:
 def test_hosts_do_not_share_what_they_were_merged_from() -> None:
     inventory = load(
         """
-        engines: {e: {model: {path: /m}, flags: {x: [1]}}}
-        hosts: {a: {engines: {e: {flags: {y: 1}}}}, b: {engines: {e: }}}
+        engines: {e: {model: {path: /m}, flags: {cuda-graph-bs-decode: [1]}}}
+        hosts: {a: {engines: {e: {flags: {page-size: 1}}}}, b: {engines: {e: }}}
         """
     )
     flags = [entry.spec.engines[0].flags for entry in inventory.hosts if entry.spec]
-    assert flags == [{"x": [1], "y": 1}, {"x": [1]}]
+    assert flags == [{"cuda-graph-bs-decode": [1], "page-size": 1}, {"cuda-graph-bs-decode": [1]}]
     assert (
         only(load("hosts: {h: {engines: {e: {model: {path: /m/}}}}}")).spec.engines[0].model.path
         == "/m"

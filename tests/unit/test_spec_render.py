@@ -90,7 +90,7 @@ def test_a_changed_nccl_value_changes_one_file() -> None:
 
 def test_the_venv_depends_on_what_is_installed_and_on_nothing_else() -> None:
     plain = venv_digest(engine())
-    assert venv_digest(engine("port: 1\nflags: {x: 1}\nuser: other")) == plain
+    assert venv_digest(engine("port: 1\nflags: {page-size: 1}\nuser: other")) == plain
     for body in (
         "version: 0.5.16",
         "install: {python: python3.12}",
@@ -233,7 +233,7 @@ def test_hostile_text_stays_text() -> None:
     path = '/models/a b%h$HOME"\\;`id`'
     body = """
         drafter: {path: '/d/%n $x'}
-        flags: {chat-template: "--x; $(id) %h ${HOME}", note: "a\\nExecStart=/bin/id"}
+        flags: {chat-template: "--x; $(id) %h ${HOME}", weight-version: "a\\nExecStart=/bin/id"}
         environment: {X: '"; $(id) `id` \\'}
         """
     from tests.unit.spec_case import engine_text, load, only
@@ -249,7 +249,7 @@ def test_hostile_text_stays_text() -> None:
     )
     config = yaml.safe_load(release.files["engine.yaml"])
     assert config["model-path"] == path
-    assert config["note"] == "a\nExecStart=/bin/id"
+    assert config["weight-version"] == "a\nExecStart=/bin/id"
     assert b'X="\\"; \\$(id) \\`id\\` \\\\"' in release.files["engine.env"]
 
 

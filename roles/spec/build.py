@@ -1,0 +1,88 @@
+"""An engine's spec from its merged, validated and filled mapping."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any, Protocol
+
+from roles.spec import checks, flags, nccl
+from roles.spec.model import EngineSpec, Install, Kernel, Model, Nccl
+from roles.spec.secret import Secret
+from sglangctl.config import Drafter, Limits, Readiness
+
+
+class ReadSecret(Protocol):
+    """Reads `{file: ...}` or `{env: ...}`, which stands at a place within the engine."""
+
+    def __call__(self, source: Mapping[str, Any], *inner: str) -> Secret: ...
+
+
+def build_engine(
+    name: str, engine: Mapping[str, Any], *, read_secret: ReadSecret, kernel: Kernel
+) -> EngineSpec:
+    """The spec; nothing is checked any more."""
+    given = engine["flags"]
+    secret_flags = {
+        flag: read_secret(value, "flags", flag)
+        for flag, value in given.items()
+        if flags.is_secret(flag) and value is not None
+    }
+    key = engine.get("api_key")
+    install = engine["install"]
+    pins = tuple(install["packages"])
+    if not any(checks.distribution(pin) == "sglang" for pin in pins):
+        pins = (f"sglang=={engine['version']}", *pins)
+    profile = nccl.PROFILES[engine["nccl"]["profile"]]
+    readiness = dict(engine["readiness"])
+    limits = readiness.pop("limits")
+    path = tidy(engine["model"]["path"])
+    drafter = dict(engine["drafter"]) if "drafter" in engine else None
+    if drafter and "path" in drafter:
+        drafter["path"] = tidy(drafter["path"])
+    return EngineSpec(
+        name=name,
+        version=engine["version"],
+        model=Model(path, engine["model"].get("served_name", path.rsplit("/", 1)[1])),
+        drafter=Drafter(**drafter) if drafter else None,
+        tensor_parallel=int(engine["tensor_parallel"]),
+        gpus="all" if engine["gpus"] == "all" else tuple(sorted(map(int, engine["gpus"]))),
+        listen=engine["listen"],
+        port=int(engine["port"]),
+        api_key=read_secret(key, "api_key") if key else None,
+        flags={
+            flag: value
+            for flag, value in {**profile.flags, **given}.items()
+            if value is not None and flag not in secret_flags
+        },
+        secret_flags=secret_flags,
+        environment={
+            variable: checks.number_text(value)
+            for variable, value in engine["environment"].items()
+            if value is not None
+        },
+        nccl=Nccl(
+            engine["nccl"]["profile"],
+            {
+                nccl.full_name(variable): None if value is None else checks.number_text(value)
+                for variable, value in engine["nccl"]["overrides"].items()
+            },
+        ),
+        user=engine["user"],
+        install=Install(
+            install["python"],
+            pins,
+            tuple(install["pip_arguments"]),
+            install["system_site_packages"],
+        ),
+        kernel=kernel,
+        replaces=tuple(engine["replaces"]),
+        reachable_at=readiness.pop("reachable_at", None),
+        readiness=Readiness(**readiness),
+        limits=Limits(**{key: float(value) for key, value in limits.items()}),
+        hardening=engine["hardening"],
+    )
+
+
+def tidy(path: str) -> str:
+    """Without doubled, trailing and /./ parts: systemd wants a normalised path."""
+    return "/" + "/".join(part for part in path.split("/") if part not in ("", "."))
