@@ -1,0 +1,171 @@
+"""The readiness role and the operator's commands against a stand-in engine and the real watch."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+import tarfile
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.container.conftest import HostFactory
+from tests.container.engine_unit import EngineUnit, prepare
+from tests.hosts.host import Host
+
+pytestmark = [pytest.mark.container, pytest.mark.timeout(300)]
+
+CHECKOUT = Path(__file__).parents[2]
+DEPLOY = Path(__file__).parent / "follow" / "serving.py"
+KEY = "planted-key-in-the-open"
+
+
+@pytest.fixture(scope="module")
+def host(module_host_factory: HostFactory) -> Host:
+    made = module_host_factory("host", gpus=2)
+    prepare(made)
+    return made
+
+
+@pytest.fixture
+def engine(host: Host, tmp_path: Path) -> Any:
+    made = EngineUnit(host, tmp_path)
+    yield made
+    made.stop()
+
+
+@dataclass
+class Done:
+    status: int
+    text: str
+    report: dict[str, Any]
+
+    @property
+    def engine(self) -> dict[str, Any]:
+        (found,) = self.report["engines"]
+        return dict(found)
+
+
+def follow(host: Host, folder: Path, **environment: str) -> Done:
+    data = {
+        "ssh_user": "root",
+        "ssh_key": str(host.ssh_key),
+        "ssh_known_hosts_file": str(host.known_hosts),
+    }
+    (folder / "inventory.py").write_text(f"hosts = [({host.ip!r}, {data!r})]\n")
+    done = subprocess.run(
+        [*(sys.executable, "-m", "pyinfra", str(folder / "inventory.py")), str(DEPLOY), "-y"],
+        cwd=CHECKOUT,
+        stdin=subprocess.DEVNULL,
+        capture_output=True,
+        text=True,
+        timeout=200,
+        env={
+            **os.environ,
+            "PYTHONPATH": str(CHECKOUT),
+            "SGLANG_REPORTS": str(folder / "reports"),
+            **environment,
+        },
+    )
+    text = done.stdout + done.stderr
+    files = sorted((folder / "reports").glob("*/report.json"))
+    assert files, text
+    (report,) = json.loads(files[-1].read_text())["report"]
+    return Done(done.returncode, text, report)
+
+
+def sglangctl(host: Host, *argv: str) -> subprocess.CompletedProcess[str]:
+    return host.exec("sglangctl", *argv, check=False)
+
+
+def test_a_good_start_and_what_the_operator_sees(
+    host: Host, engine: EngineUnit, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("TEST_KEY", KEY)
+    engine.configure(standin={"START_S": 4}, api_key={"env": "TEST_KEY"}, listen="0.0.0.0")
+    engine.start()
+    done = follow(host, tmp_path)
+    assert done.status == 0, done.text
+    assert "tiny: ready after " in done.text and "tokens/s, first token after" in done.text
+    assert done.engine["outcome"] == "ready"
+    assert 1 < done.engine["served_after_s"] < 60
+    assert {"importing", "loading"} <= set(done.engine["phases"])
+    assert sum(done.engine["phases"].values()) == pytest.approx(
+        done.engine["served_after_s"], abs=1
+    )
+
+    shown = sglangctl(host, "status")
+    assert shown.returncode == 0, shown.stdout
+    assert shown.stdout.startswith("tiny  ready  serving")
+    (one,) = json.loads(sglangctl(host, "status", "tiny", "--json").stdout)["status"]
+    assert one["active"] == "active" and one["watch"] == "active" and one["notes"] == []
+    log = sglangctl(host, "logs", "tiny", "-n", "1000").stdout
+    assert "server_args=" in log and KEY not in log and "***" in log
+    assert host.exec("grep", "-c", KEY, engine.log).stdout.strip() != "0"
+    events = sglangctl(host, "journal", "tiny").stdout.splitlines()
+    assert json.loads(events[0])["kind"] == "launch" and KEY not in "".join(events)
+
+    bundle = sglangctl(host, "bundle", "tiny", "-o", "/tmp/b.tar.gz")
+    assert bundle.returncode == 0, bundle.stderr
+    subprocess.run(["docker", "cp", f"{host.name}:/tmp/b.tar.gz", str(tmp_path)], check=True)
+    with tarfile.open(tmp_path / "b.tar.gz") as archive:
+        files = {
+            member.name.partition("/")[2]: archive.extractfile(member).read().decode()  # type: ignore[union-attr]
+            for member in archive.getmembers()
+        }
+    assert not [name for name, text in files.items() if KEY in text]
+    assert {"status.json", "engine.log", "units.txt", "processes.txt", "nvidia-smi-q.txt"} <= set(
+        files
+    ), files["MANIFEST.json"]
+    assert "sglang::scheduler" in files["processes.txt"]
+    assert "sglang==0.5.23" in files["versions.json"]
+    assert json.loads(files["status.json"])["status"][0]["outcome"] == "ready"
+
+    again = follow(host, tmp_path, TEST_PROVED="1")
+    assert again.status == 0 and again.engine["outcome"] == "ready", again.text
+
+
+def test_clients_reach_it_or_not(host: Host, engine: EngineUnit, tmp_path: Path) -> None:
+    engine.configure(standin={"START_S": 1}, listen="127.0.0.1")
+    engine.start()
+    done = follow(host, tmp_path, TEST_REACHABLE_AT=f"http://{host.ip}:{engine.port}")
+    assert done.status == 1 and "cannot be reached from here" in done.text
+    assert done.engine["outcome"] == "ready" and done.engine["reachable"] is False
+
+
+def test_a_rank_that_dies_while_loading(host: Host, engine: EngineUnit, tmp_path: Path) -> None:
+    engine.configure(standin={"LOADING_S": 30}, unit_lines="[Service]\nRestart=no\n")
+    engine.start()
+    killer = subprocess.Popen(
+        [
+            *("docker", "exec", host.name, "sh", "-c"),
+            # Seen by the watch as what it is first: it looks once a second.
+            "until pgrep -f '^sglang::scheduler'; do sleep 0.2; done; sleep 4;"
+            " pkill -KILL -f '^sglang::scheduler'",
+        ]
+    )
+    done = follow(host, tmp_path)
+    killer.wait(30)
+    assert done.status == 1, done.text
+    assert done.engine["outcome"] == "failed" and done.engine["cause"] == "rank-died", done.text
+    assert "next step: " in done.text and "sglangctl bundle tiny" in done.text
+    shown = sglangctl(host, "status", "tiny")
+    assert shown.returncode == 1 and "rank-died: " in shown.stdout, shown.stdout
+
+
+def test_without_a_watch(host: Host, engine: EngineUnit, tmp_path: Path) -> None:
+    engine.configure(standin={"START_S": 2})
+    host.exec("systemctl", "mask", "--runtime", "sglang-watch@tiny.service")
+    try:
+        engine.start()
+        done = follow(host, tmp_path)
+    finally:
+        host.exec("systemctl", "unmask", "--runtime", "sglang-watch@tiny.service")
+    assert done.status == 0, done.text
+    assert "no journal of this start" in done.text
+    assert done.engine["outcome"] == "ready" and done.engine["phases"] == {}
+    assert sglangctl(host, "status", "tiny").returncode == 2
