@@ -2,40 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from importlib import import_module
-from typing import Any, Protocol
+from collections.abc import Callable, Mapping
+from typing import Any
 
 from pyinfra.api import deploy
 from pyinfra.context import state
 
+from roles.engine.operations import engine_facts
+from roles.job import EngineJob, Job
 from roles.readiness.operations import proved, reached, serving
 from roles.readiness.subject import Subject
-from roles.spec.model import EngineSpec
-from roles.spec.render import Release
+from roles.switch.deploy import decision_of
 from sglangctl.story import SERVED
-
-
-class EngineJob(Protocol):
-    """What is used of roles.job.EngineJob."""
-
-    @property
-    def name(self) -> str: ...
-    @property
-    def spec(self) -> EngineSpec: ...
-    @property
-    def release(self) -> Release: ...
-
-
-class Job(Protocol):
-    """What is used of roles.job.Job."""
-
-    @property
-    def engines(self) -> Sequence[EngineJob]: ...
-    @property
-    def sudo(self) -> bool: ...
-    def each(self) -> Iterator[EngineJob]: ...
-    def facts(self) -> dict[str, Any] | None: ...
 
 
 @deploy("Readiness")
@@ -91,7 +69,7 @@ def subject_of(engine: EngineJob) -> Subject:
     )
 
 
-def settled_of(engine: EngineJob, job: Job, before: Mapping[str, Any] | None) -> Callable[[], bool]:
+def settled_of(engine: EngineJob, job: Job, before: dict[str, Any] | None) -> Callable[[], bool]:
     """Whether the engine serves and nothing of it changes in this run.
 
     In the plan: the switch has no reason. While executing: the unit still is in the very run that
@@ -102,19 +80,14 @@ def settled_of(engine: EngineJob, job: Job, before: Mapping[str, Any] | None) ->
         facts = job.facts()
         if facts is None or before is None:
             return False
-        now, then = of_engine(facts, engine.name), of_engine(before, engine.name)
+        now, then = engine_facts(facts, engine.name), engine_facts(before, engine.name)
         if not serves(now):
             return False
         if not state.is_executing:
-            decide = import_module("roles.switch.deploy").decision_of(engine)
-            return not decide(facts).needed
+            return not decision_of(engine)(facts).needed
         return invocation(now) == invocation(then)
 
     return settled
-
-
-def of_engine(facts: Mapping[str, Any], name: str) -> Mapping[str, Any]:
-    return (facts.get("engines") or {}).get(name) or {}
 
 
 def serves(engine: Mapping[str, Any]) -> bool:
