@@ -46,6 +46,12 @@ def main(argv: list[str]) -> NoReturn:
         log.line(f"kill_process_tree called: parent_pid={me}, include_parent=False, pid={me}")
         raw(traceback(str(error), *FRAMES))
         os._exit(1)
+    except Exception:
+        # Without this, Python would wait for the children before it ends.
+        sys.excepthook(*sys.exc_info())
+        for child in multiprocessing.active_children():
+            child.kill()
+        os._exit(1)
 
 
 def resolve(args: ServerArgs, log: Log) -> dict[str, Any]:
@@ -195,13 +201,17 @@ class Launcher:
         waiting = dict(enumerate(ready))
         while waiting:
             for number, connection in list(waiting.items()):
-                if connection.poll(0.02):
-                    information = connection.recv()
-                    del waiting[number]
-                    continue
+                try:
+                    if connection.poll(0.02):
+                        information = connection.recv()
+                        del waiting[number]
+                        continue
+                except EOFError:
+                    # Its end of the pipe closed: it is ending. Its own report (SIGQUIT), if it
+                    # made one, comes first.
+                    time.sleep(0.2)
                 code = self.ending.exit_code(f"scheduler_{number}")
                 if code is not None:
-                    # Its own report (SIGQUIT), if it made one, comes first.
                     time.sleep(0.2)
                     self.ending.rank_died_in_start(number, code)
         self.log.line(
