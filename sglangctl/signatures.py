@@ -207,6 +207,13 @@ SIGNATURES = (
         where=EXCEPTION,
     ),
     Signature(
+        "too-few-gpus",
+        "No accelerator (",
+        "RuntimeError: No accelerator (CUDA, XPU, HPU, NPU, MUSA, MPS) or platform plugin is "
+        "available.",
+        SOURCE,
+    ),
+    Signature(
         "driver-mismatch",
         "NVIDIA driver on your system",
         "RuntimeError: The NVIDIA driver on your system is too old (found version 12040).",
@@ -394,9 +401,17 @@ SIGNATURES = (
     ),
     Signature(
         "unsupported-model",
-        "has no SGLang implementation",
-        "ValueError: NoSuchForCausalLM has no SGLang implementation and the Transformers "
+        "implementation and the Transformers",
+        "ValueError: NoSuchForCausalLM has no SGlang implementation and the Transformers "
         "implementation is not compatible with SGLang.",
+        SOURCE,
+        r"has no SG[Ll]ang implementation",
+    ),
+    Signature(
+        "unsupported-model",
+        "Cannot find model module",
+        "ValueError: Cannot find model module. 'NoSuchForCausalLM' is not a registered model in "
+        "the Transformers library (only relevant if the model is meant to be in Transformers)",
         SOURCE,
     ),
     Signature(
