@@ -93,7 +93,12 @@ def test_arguments(machine: Machine, flags: list[str], code: int, text: str) -> 
     [
         ("no-such-flag: 1", 2, "unrecognized arguments: --no-such-flag 1"),
         ("tp_size: 2", 2, "unrecognized arguments: --tp_size 2"),
-        ("disable-cuda-graph: true", 1, "Unsupported config option"),
+        (
+            "disable-cuda-graph: true",
+            1,
+            "Unsupported config option 'disable_cuda_graph' with action",
+        ),
+        ("context-length: true", 2, "argument --context-length: invalid int value: 'true'"),
         ("enable-tf32-matmul: true", 1, "Unsupported config option"),
     ],
 )
@@ -150,6 +155,7 @@ def test_files_of_the_model(machine: Machine) -> None:
 def test_cache_not_writable(machine: Machine) -> None:
     run = machine.start(SGLANG_CACHE_DIR="/proc/nowhere/cache")
     fails(run, 1, "FileNotFoundError: [Errno 2] No such file or directory: '/proc/nowhere'")
+    assert ", in makedirs" in run.log
 
 
 def test_cache_on_a_full_disk(machine: Machine) -> None:
@@ -206,13 +212,15 @@ def test_shard_is_missing(machine: Machine) -> None:
 
 def test_architecture_is_unknown(machine: Machine) -> None:
     model.make(machine.model, architectures=["StarfishForCausalLM"])
-    fails(machine.start(), -9, "StarfishForCausalLM has no SGlang implementation")
+    fails(machine.start(), -9, "Cannot find model module. 'StarfishForCausalLM' is not")
 
 
 def test_drafter_of_another_size(machine: Machine) -> None:
     draft = model.drafter(machine.folder / "draft", hidden_size=128)
     flags = ["--speculative-algorithm", "EAGLE3", "--speculative-draft-model-path", str(draft)]
-    fails(machine.start(*flags), -9, "AssertionError: Attempted to load weight")
+    run = machine.start(*flags)
+    fails(run, -9, "AssertionError: Attempted to load weight (torch.Size([128]))")
+    assert run.log.count("Load weight begin") == 2 and run.log.count("Load weight end") == 1
 
 
 def test_ranks_on_a_processor(machine: Machine) -> None:
@@ -249,6 +257,7 @@ def test_nccl_interface(machine: Machine) -> None:
         ("gpu-out-of-memory-capture", -9, "Capture cuda graph failed: CUDA out of memory."),
         ("no-kernel-image", -9, "no kernel image is available for execution on the device"),
         ("gpu-fault", -9, "uncorrectable ECC error encountered"),
+        ("unsupported-model-impl", -9, "BloomForCausalLM has no SGlang implementation and the"),
         ("too-many-files", -9, "OSError: [Errno 24] Too many open files"),
         ("shared-memory", -9, "Error while creating shared memory segment /dev/shm/nccl-"),
         ("disk-full", -9, "OSError: [Errno 28] No space left on device"),
@@ -480,3 +489,15 @@ def test_metrics_are_json_free_numbers(machine: Machine) -> None:
     rows = dict(line.rsplit(" ", 1) for line in run.get("/metrics")[1].splitlines())
     name = json.dumps(str(machine.model))
     assert float(rows[f"sglang:generation_tokens_total{{model_name={name}}}"]) >= 4
+
+
+def test_readme_lists_every_fault(site: Path) -> None:
+    from tests.hosts.standins.local import STANDINS
+
+    names: dict[str, Any] = {}
+    source = STANDINS / "engine/sglang/_standin/errors.py"
+    exec(compile(source.read_text(), str(source), "exec"), names)
+    readme = (STANDINS / "README.md").read_text()
+    found_for_real = {"cpu-ranks", "too-few-gpus", "unsupported-model", "weights-corrupt"}
+    found_for_real |= {"weights-missing", "weights-unreadable"}
+    assert [n for n in names["ALL"] if f"| `{n}` |" not in readme and n not in found_for_real] == []

@@ -116,7 +116,7 @@ class Ending:
         )
         time.sleep(options.number("STOP_S", 0.5))
         said = 0.0
-        while manager.remaining():
+        while manager.remaining() or manager.status == "UnHealthy":
             if manager.status == "UnHealthy":
                 self.log.line(
                     "Signal SIGTERM received while health check failed. Force exiting.", "error"

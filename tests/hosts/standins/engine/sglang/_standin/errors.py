@@ -10,9 +10,15 @@ from __future__ import annotations
 
 import signal
 
+Frame = tuple[str, int, str]
+
 
 class LauncherError(Exception):
-    """Ends the launcher with a traceback and exit status 1."""
+    """Ends the launcher with a traceback through `frames` and exit status 1."""
+
+    def __init__(self, text: str, *frames: Frame) -> None:
+        super().__init__(text)
+        self.frames = frames
 
 
 class RankError(Exception):
@@ -78,19 +84,21 @@ SCHEDULER = {
     ),
     "gpu-memory-unbalanced": (
         "connecting",
-        "ValueError: The memory capacity is unbalanced. Some GPUs may be occupied by other "
+        "RuntimeError: The memory capacity is unbalanced. Some GPUs may be occupied by other "
         "processes. pre_model_load_memory=12.67, local_gpu_memory=93.21, local_gpu_memory * "
         "0.9=83.89",
     ),
     "gpu-out-of-memory": ("loading", OUT_OF_MEMORY),
     "gpu-out-of-memory-kv": (
         "allocating",
-        "RuntimeError: Not enough memory. Please try to increase --mem-fraction-static.",
+        "RuntimeError: Not enough memory. Please try to increase --mem-fraction-static. Current "
+        "value: mem_fraction_static=0.85",
     ),
     "gpu-out-of-memory-weights": (
         "allocating",
-        "ValueError: Loaded weights leave no GPU memory for the KV cache. Increase "
-        "--mem-fraction-static to at least 0.93.",
+        "ValueError: Loaded weights leave no GPU memory for the KV cache under "
+        "--mem-fraction-static=0.85. Raise --mem-fraction-static above 0.931 (minimum viable = "
+        "1 - available/pre = 0.9304).",
     ),
     "gpu-out-of-memory-capture": (
         "capturing",
@@ -131,8 +139,15 @@ SCHEDULER = {
     ),
     "unsupported-model": (
         "loading",
-        "ValueError: {detail} has no SGlang implementation and the Transformers implementation "
-        "is not compatible with SGLang.",
+        "ValueError: Cannot find model module. '{detail}' is not a registered model in the "
+        "Transformers library (only relevant if the model is meant to be in Transformers) and "
+        "'AutoModel' is not present in the model config's 'auto_map' (relevant if the model is "
+        "custom).",
+    ),
+    "unsupported-model-impl": (
+        "loading",
+        "ValueError: BloomForCausalLM has no SGlang implementation and the Transformers "
+        "implementation is not compatible with SGLang.",
     ),
     "weights-corrupt": (
         "loading",

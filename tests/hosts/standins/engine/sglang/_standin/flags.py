@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import json
+import os
 import re
 import sys
 from typing import Any
@@ -98,7 +99,7 @@ def with_config(argv: list[str], parser: argparse.ArgumentParser) -> list[str]:
         return argv
     place = argv.index("--config")
     if place + 1 >= len(argv):
-        raise ValueError("--config flag specified but no config file provided")
+        raise ValueError("No config file specified after --config flag!")
     path = argv[place + 1]
     if not path.endswith((".yaml", ".yml")):
         raise ValueError(f"Config file must be YAML format, got: {path}")
@@ -109,12 +110,18 @@ def config_words(config: dict[str, Any], parser: argparse.ArgumentParser) -> lis
     """The options of a --config document as words of a command line."""
     words = []
     for key, value in config.items():
-        action = parser._option_string_actions.get(f"--{key}")
+        # The real rules look the key up with hyphens or underscores, but hand it on as it is.
+        action = parser._option_string_actions.get(f"--{key.replace('_', '-')}")
         two_way = isinstance(action, argparse.BooleanOptionalAction)
-        if two_way or key == "disable-cuda-graph":
-            raise ValueError(f"Unsupported config option '{key}'")
-        if isinstance(value, bool):
+        if two_way or (action and action.dest == "disable_cuda_graph"):
+            raise ValueError(
+                f"Unsupported config option '{key.replace('-', '_')}' with action "
+                f"'{type(action).__name__}'"
+            )
+        if isinstance(value, bool) and isinstance(action, argparse._StoreTrueAction):
             words += [f"--{key}"] if value else []
+        elif isinstance(value, (bool, dict)):
+            words += [f"--{key}", json.dumps(value)]
         elif isinstance(value, list):
             words += [f"--{key}", *(str(item) for item in value)] if value else []
         else:
@@ -124,6 +131,8 @@ def config_words(config: dict[str, Any], parser: argparse.ArgumentParser) -> lis
 
 def read_config(path: str) -> dict[str, Any]:
     """A YAML file of `key: scalar` or `key: JSON` lines, which is all that is read here."""
+    if not os.path.exists(path):
+        raise ValueError(f"Config file not found: {path}")
     with open(path, encoding="utf-8") as file:
         text = file.read()
     config = {}

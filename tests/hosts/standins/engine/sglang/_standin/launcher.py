@@ -26,6 +26,7 @@ FRAMES = [
     ("sglang/launch_server.py", 84, "<module>"),
     ("sglang/srt/server_args.py", 277, "resolve_once"),
 ]
+MAKEDIRS = [("flashinfer/jit/core.py", 18, "<module>"), ("os.py", 225, "makedirs")]
 
 
 def main(argv: list[str]) -> NoReturn:
@@ -44,7 +45,7 @@ def main(argv: list[str]) -> NoReturn:
     except errors.LauncherError as error:
         me = os.getpid()
         log.line(f"kill_process_tree called: parent_pid={me}, include_parent=False, pid={me}")
-        raw(traceback(str(error), *FRAMES))
+        raw(traceback(str(error), *FRAMES, *error.frames))
         os._exit(1)
     except Exception:
         # Without this, Python would wait for the children before it ends.
@@ -73,11 +74,13 @@ def resolve(args: ServerArgs, log: Log) -> dict[str, Any]:
     try:
         os.makedirs(capture.cache_folder(), exist_ok=True)
     except OSError as error:
-        raise errors.LauncherError(f"{type(error).__name__}: {error}") from None
+        text = f"{type(error).__name__}: {error}"
+        raise errors.LauncherError(text, *MAKEDIRS) from None
     config = model.check(args.model_path, args.trust_remote_code)
     if args.device != "cpu" and not visible():
         raise errors.LauncherError(
-            "RuntimeError: No accelerator (CUDA, XPU, HPU, NPU, MUSA, MPS) is available."
+            "RuntimeError: No accelerator (CUDA, XPU, HPU, NPU, MUSA, MPS) or platform plugin is "
+            "available."
         )
     if args.attention_backend == "trtllm_mla" and args.device != "cpu":
         raise errors.LauncherError(errors.launcher_text("unsupported-configuration", ""))
@@ -225,7 +228,8 @@ class Launcher:
         while True:
             time.sleep(1)
             for name, process in self.ending.children.items():
-                if process.exitcode is not None:
+                # One that ended with 0 is not seen, as in the real engine.
+                if process.exitcode:
                     self.events.put(("dead", (name, process.pid, process.exitcode)))
                     return
 

@@ -171,7 +171,10 @@ class Loop:
             stats["spec_verify_ct"] = work.steps
             stats["spec_accept_length"] = work.produced / work.steps
             drafted = work.steps * ((self.rank.args.speculative_num_draft_tokens or 4) - 1)
-            stats["spec_accept_rate"] = (work.produced - work.steps) / max(1, drafted)
+            right = max(0, work.produced - work.steps)
+            stats["spec_accept_rate"] = right / max(1, drafted)
+            stats["spec_num_correct_drafts"] = right
+            stats["spec_num_proposed_drafts"] = drafted
         return stats
 
     def _send(self, rid: str, words: list[str], finish: str | None, stats: dict[str, Any]) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import queue
 import threading
 import time
@@ -106,7 +107,8 @@ class Manager:
         if self.status == "Starting":
             return 503
         begin = time.time()
-        timeout = options.number("HEALTH_TIMEOUT_S", options.scaled(20))
+        own = float(os.environ.get("SGLANG_HEALTH_CHECK_TIMEOUT", 20))
+        timeout = options.number("HEALTH_TIMEOUT_S", options.scaled(own))
         rid, _ = self.submit([" ok"], 1, 1, health=True)
         while time.time() < begin + timeout:
             time.sleep(options.number("HEALTH_S", 1.0))
@@ -114,6 +116,7 @@ class Manager:
                 self.pending.pop(rid, None)
                 self.status = "Up"
                 return 200
+        self.pending.pop(rid, None)
         self.status = "UnHealthy"
         clock = [time.strftime("%H:%M:%S", time.localtime(t)) for t in (begin, self.last_reply)]
         self.log.line(

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import signal
 import time
-from typing import NoReturn
+from typing import Any, NoReturn
 
 from sglang._standin import errors, memory, model, options
 from sglang._standin.log import VERSION, Log, bar, raw, traceback
@@ -136,17 +136,12 @@ class Starter:
         draft = self.args.speculative_draft_model_path
         self._load_model(self.args.model_path, self.wiring.config, seconds * (0.85 if draft else 1))
         if draft and self.args.speculative_algorithm:
-            config = model.resolve(draft)
-            hidden = (config.get("hidden_size"), self.wiring.config.get("hidden_size"))
-            if all(hidden) and hidden[0] != hidden[1]:
-                raise errors.RankError(
-                    f"AssertionError: Attempted to load weight (torch.Size([{hidden[0]}])) into "
-                    f"parameter (torch.Size([{hidden[1]}]))"
-                )
-            self._load_model(draft, config, seconds * 0.15)
+            self._load_model(draft, model.resolve(draft), seconds * 0.15, drafter=True)
         self.barrier()
 
-    def _load_model(self, path: str, config: dict[str, object], seconds: float) -> None:
+    def _load_model(
+        self, path: str, config: dict[str, Any], seconds: float, drafter: bool = False
+    ) -> None:
         begin = time.monotonic()
         self.log.line(f"Load weight begin. avail mem={self.memory.free_gb:.2f} GB")
         files = model.shards(path)
@@ -161,9 +156,11 @@ class Starter:
             time.sleep(seconds / total)
             if done <= len(files):
                 model.read_shard(files[done - 1])
+            if drafter:
+                self._compare(config)
             self.report(self.memory.used + self.memory.weights / total)
             self.bar(bar(label, done, total, time.monotonic() - begin))
-            if done == max(1, last):
+            if done == max(1, last) and drafter == self.fault_of_drafter():
                 self.strike("loading")
         self.bar("", end=True)
         eat(options.number("HOST_MEMORY_MIB", 0))
@@ -171,6 +168,19 @@ class Starter:
             f"Load weight end. elapsed={time.monotonic() - begin:.2f} s, type={name}, avail mem="
             f"{self.memory.free_gb:.2f} GB, mem usage={self.memory.weights / 1024:.2f} GB."
         )
+
+    def _compare(self, config: dict[str, Any]) -> None:
+        """A drafter's weights must fit the target's hidden size."""
+        hidden = (config.get("hidden_size"), self.wiring.config.get("hidden_size"))
+        if all(hidden) and hidden[0] != hidden[1]:
+            raise errors.RankError(
+                f"AssertionError: Attempted to load weight (torch.Size([{hidden[0]}])) into "
+                f"parameter (torch.Size([{hidden[1]}]))"
+            )
+
+    def fault_of_drafter(self) -> bool:
+        """Whether STANDIN_FAULT in `loading` means the drafter's turn."""
+        return options.fault()[0] == "drafter-mismatch" and bool(self.args.speculative_algorithm)
 
     def allocate(self) -> None:
         """The key/value cache."""

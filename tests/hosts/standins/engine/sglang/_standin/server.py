@@ -76,7 +76,7 @@ class Routes:
         except ValueError as error:
             return self._error(400, str(error))
         if options.fault()[0] == "warmup-failed" and self.manager.status == "Starting":
-            return self._error(500, "CUDA error: an illegal memory access was encountered")
+            return self._error(500, "Internal Server Error")
         return self._generate(body) if path == "/generate" else self._openai(path, body)
 
     def _error(self, status: int, message: str) -> Answer:
