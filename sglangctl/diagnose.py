@@ -64,6 +64,8 @@ class Context:
     """The drafter's weights are being loaded, not the target's."""
     making_folder: bool = False
     """The traceback passed through makedirs or mkdir."""
+    reading_tokenizer: bool = False
+    """The traceback passed through the tokenizer's files."""
 
 
 @dataclass(frozen=True)
@@ -81,6 +83,8 @@ _CANNOT_MAKE = re.compile(
     r"\[Errno (?:1|2|13|17|20|30)\]"
 )
 
+_NO_JSON = re.compile(r"^(?:json\.decoder\.)?JSONDecodeError\b|^Exception: .*(?:EOF|expected)")
+
 
 def classify(line: str, context: Context, exception: bool = False) -> Finding | None:
     """What `line` says about the cause; None for a line that says nothing.
@@ -89,6 +93,8 @@ def classify(line: str, context: Context, exception: bool = False) -> Finding | 
     """
     if exception and context.making_folder and _CANNOT_MAKE.match(line):
         return Finding("cache-not-writable", line)
+    if exception and context.reading_tokenizer and _NO_JSON.match(line):
+        return Finding("tokenizer-missing", line)
     signature = find(line, exception)
     if signature is None:
         return None

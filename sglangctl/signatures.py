@@ -604,6 +604,22 @@ SIGNATURES = (
     # What is left of exceptions in which the engine refuses.
     Signature(
         "unsupported-configuration",
+        "is not a valid JSON file",
+        "OSError: It looks like the config file at '/models/m/config.json' is not a valid JSON file.",
+        "Transformers 5.19",
+        where=EXCEPTION,
+    ),
+    Signature(
+        "unsupported-configuration",
+        "alidation error for",
+        "huggingface_hub.errors.StrictDataclassFieldValidationError: Validation error for field "
+        "'hidden_size':",
+        "Transformers 5.19",
+        r"^[\w.]*ValidationError: ",
+        EXCEPTION,
+    ),
+    Signature(
+        "unsupported-configuration",
         "SGLANG_CPU_OMP_THREADS_BIND is not set",
         "AssertionError: SGLANG_CPU_OMP_THREADS_BIND is not set, in this case, the total number of "
         "ranks (dp_size * tp_size * pp_size = 2) should be smaller than or equal to number of "

@@ -64,6 +64,7 @@ class _Traceback:
     rank: str
     fatal: bool
     making_folder: bool = False
+    reading_tokenizer: bool = False
     message_left: int = 0
     """Lines that may still belong to the exception's message; 0: still among the frames."""
     frames: int = 0
@@ -118,8 +119,12 @@ class Failures:
         exception = False
         if rank is None and traceback is not None:
             exception = self._in_traceback(t, text, traceback)
-            if exception and traceback.making_folder:
-                context = replace(context, making_folder=True)
+            if exception and (traceback.making_folder or traceback.reading_tokenizer):
+                context = replace(
+                    context,
+                    making_folder=traceback.making_folder,
+                    reading_tokenizer=traceback.reading_tokenizer,
+                )
         elif rank is None and _EXCEPTION.match(text):
             # Printed without a traceback of its own (the end of one that was cut, or of a child).
             exception = True
@@ -162,6 +167,8 @@ class Failures:
                 traceback.frames += 1
                 if "makedirs" in text or "mkdir" in text:
                     traceback.making_folder = True
+                elif "tokenization_" in text or "get_tokenizer(" in text:
+                    traceback.reading_tokenizer = True
                 return False
             if not text.strip():
                 return False

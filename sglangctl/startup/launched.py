@@ -143,6 +143,8 @@ def _foreign(words: list[str]) -> bool:
         if word.startswith("-") and word != "-m":
             continue
         name = word.rpartition("/")[2]
+        if name == "sglang" or name.startswith("sglang."):
+            return False
         if name == "vllm" or name.startswith("vllm."):
             return True
     return False

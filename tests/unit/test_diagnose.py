@@ -147,6 +147,13 @@ def test_a_full_disk_is_a_full_disk_also_while_a_folder_is_made() -> None:
     assert found is not None and found.cause == "disk-full"
 
 
+def test_a_tokenizer_file_that_is_cut() -> None:
+    line = "json.decoder.JSONDecodeError: Expecting value: line 1 column 6 (char 5)"
+    found = classify(line, Context(reading_tokenizer=True), exception=True)
+    assert found is not None and found.cause == "tokenizer-missing"
+    assert classify(line, Context(), exception=True) is None
+
+
 def test_advice_of_a_failed_capture_is_not_its_cause() -> None:
     line = "1. set --mem-fraction-static to a smaller value (e.g., 0.8 or 0.7)"
     assert classify(line, Context(), exception=True) is None

@@ -109,6 +109,18 @@ def test_an_exit_with_the_last_words_of_the_main_process() -> None:
     assert (said.outcome, said.cause) == ("failed", "tokenizer-missing")
 
 
+def test_frames_of_the_traceback_tell_what_was_being_done() -> None:
+    denied = "PermissionError: [Errno 13] Permission denied: '/x'"
+    no_json = "json.decoder.JSONDecodeError: Expecting value: line 1 column 1 (char 0)"
+    for frame, line, cause in (
+        ("    os.makedirs(folder)", denied, "cache-not-writable"),
+        ('  File "tokenization_utils.py", line 9, in x', no_json, "tokenizer-missing"),
+        ('  File "other.py", line 9, in x', no_json, "unknown"),
+    ):
+        text = f"Traceback (most recent call last):\n{frame}\n{line}\n"
+        assert feed(Startup(), launch(), raw(5, text), exit_(6, 1)).cause == cause
+
+
 def test_an_unfinished_last_line_counts_at_the_exit() -> None:
     startup = Startup()
     line = "launch_server.py: error: unrecognized arguments: --no-such"

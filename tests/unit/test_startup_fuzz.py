@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import statistics
+import time
 from typing import Any
 
 import pytest
@@ -111,15 +113,20 @@ def test_a_million_generated_events() -> None:
 def feed_all(seed: int, count: int, reach: set[str]) -> None:
     startup = Startup()
     seen: set[str] = set()
+    spent: list[int] = []
     for index, event in enumerate(fuzz.events(seed, count)):
         # A failure ends what can be seen of a start: many short ones, and some long ones.
         if event.get("kind") == "launch" and index // 500 % 4:
             startup = Startup()
+        begin = time.perf_counter_ns()
         said = startup.feed(event)
+        spent.append(time.perf_counter_ns() - begin)
         seen.add(said.outcome)
         if index % 50 == 0:
             sound(said)
     assert reach <= seen, "the generator reaches too little"
+    # 20 us is the promise (benchmarks/startup.py measures it); five times that on a busy machine.
+    assert statistics.median(spent) < 100_000
 
 
 def test_the_generator_is_reproducible() -> None:
