@@ -1,0 +1,466 @@
+"""Every way in which a start goes, on the stand-in engine under systemd: outcome, cause, times, and
+nothing left behind. With RECORD_TRACES=1 each run's journal is kept in tests/traces.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.container.conftest import HostFactory
+from tests.container.engine_unit import EngineUnit, Event, poll, prepare
+from tests.hosts.host import Host
+
+pytestmark = [pytest.mark.container, pytest.mark.timeout(300)]
+
+TRACES = Path(__file__).resolve().parents[1] / "traces"
+RECORD = bool(os.environ.get("RECORD_TRACES"))
+ONCE = "[Service]\nRestart=no\n"
+QUICK = {"START_S": 2.5, "SCALE": 0.2}
+"""The engine's own waits at a fifth of their real length ..."""
+LIMITS = {"http_timeout_s": 6.0, "unresponsive_idle_s": 8.0, "rank_stopped_s": 6.0}
+"""... and so are ours."""
+UP = ("serving", "ready", "degraded")
+
+
+@pytest.fixture(scope="module")
+def host(module_host_factory: HostFactory) -> Host:
+    made = module_host_factory("host", gpus=2)
+    prepare(made)
+    return made
+
+
+@pytest.fixture
+def engine(host: Host, tmp_path: Path) -> Iterator[EngineUnit]:
+    unit = EngineUnit(host, tmp_path)
+    yield unit
+    unit.stop()
+    left = poll(lambda: not unit.processes(), 10)
+    assert left, unit.processes()
+
+
+def configured(engine: EngineUnit, **more: Any) -> None:
+    standin = {**QUICK, **more.pop("standin", {})}
+    limits = {} if RECORD else {**LIMITS, **more.pop("limits", {})}
+    more.setdefault("unit_lines", ONCE)
+    engine.configure(standin=standin, limits=limits, **more)
+
+
+def started(engine: EngineUnit, **more: Any) -> None:
+    configured(engine, **more)
+    engine.start()
+
+
+def first(engine: EngineUnit, found: Callable[[Event], bool]) -> float:
+    """The t of the first event like this."""
+    return next(float(event["t"]) for event in engine.events() if found(event))
+
+
+def said(engine: EngineUnit, words: str) -> float:
+    return first(engine, lambda event: event["kind"] == "log" and words in event["data"])
+
+
+def record(engine: EngineUnit, name: str, expected: dict[str, Any]) -> None:
+    """Keep the journal of this run, with the verdict that it must get."""
+    if not RECORD:
+        return
+    folder = TRACES / f"standin-{name}"
+    folder.mkdir(exist_ok=True)
+    (folder / "journal.jsonl").write_text(engine.dump())
+    (folder / "expected.json").write_text(json.dumps(expected, indent=1) + "\n")
+
+
+def failed(engine: EngineUnit, name: str, cause: str, seconds: float = 60.0) -> Event:
+    """The run fails with this cause, at most 2 s after its main process or its log said so."""
+    verdict = engine.until("failed", seconds)
+    last = poll(lambda: engine.verdicts()[-1] if engine.events()[-1] else None, 1)
+    ended = poll(lambda: [e for e in engine.events() if e["kind"] == "exit"], 20)
+    assert last["cause"] == cause, (last, engine.tail())
+    if ended:
+        assert verdict["t"] <= ended[0]["t"] + 2.0
+    by = verdict["t"] + 2.0
+    record(engine, name, {"engine": "sglang", "outcome": "failed", "cause": cause, "by_s": by})
+    return verdict
+
+
+def test_good_start(engine: EngineUnit) -> None:
+    started(engine)
+    ready = engine.until("ready")
+    assert poll(lambda: engine.show("ActiveState") == "active", 10)
+    events = engine.events()
+    serving = next(e["t"] for e in events if e["kind"] == "verdict" and e["outcome"] in UP)
+    # The stand-in warms up until it says so; /health then takes 1.0 s, as the real one's does.
+    rolled = said(engine, "ready to roll")
+    assert serving <= rolled + 2.0
+    generate = next(e for e in events if e["kind"] == "generate")
+    assert generate["text_ok"] is True and generate["tokens"] > 0
+    socket = [e for e in events if e["kind"] == "socket"][-1]
+    assert socket["ours"] is True and socket["owner_pid"] == engine.main_pid()
+    done = engine.host.exec("sglangctl", "verify", engine.name, check=False)
+    assert done.returncode == 0 and f"{engine.name} is ready" in done.stdout
+    window = {"not_before_s": 0.5, "by_s": serving + 1.0}
+    record(engine, "good", {"engine": "sglang", "outcome": "serving", **window})
+    assert ready["cause"] is None
+
+
+def test_two_ranks(engine: EngineUnit) -> None:
+    started(engine, flags={"device": "cuda"}, tensor_parallel=2)
+    engine.until("ready")
+    last = [e for e in engine.events() if e["kind"] == "process"][-1]
+    titles = [process["name"] for process in last["processes"]]
+    assert "sglang::scheduler_TP0" in titles and "sglang::scheduler_TP1" in titles
+    assert not any("wait" in title for title in titles)
+    serving = first(engine, lambda e: e["kind"] == "verdict" and e["outcome"] in UP)
+    window = {"not_before_s": 0.5, "by_s": serving + 1.0}
+    record(engine, "tp2", {"engine": "sglang", "outcome": "serving", **window})
+
+
+def test_api_key_is_used_and_kept_out_of_sight(
+    engine: EngineUnit, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("PLANTED_KEY", "sk-planted-0123456789")
+    started(engine, api_key={"env": "PLANTED_KEY"})
+    engine.until("ready")
+    assert "sk-planted" not in engine.dump()
+    assert "sk-planted" in engine.host.exec("cat", engine.log).stdout  # the engine itself logs it
+    assert engine.host.exec("sglangctl", "verify", engine.name).returncode == 0
+    serving = first(engine, lambda e: e["kind"] == "verdict" and e["outcome"] in UP)
+    window = {"not_before_s": 0.5, "by_s": serving + 1.0}
+    record(engine, "api-key", {"engine": "sglang", "outcome": "serving", **window})
+
+
+def test_journal_is_readable_by_the_engine_s_group_only(engine: EngineUnit) -> None:
+    started(engine)
+    engine.until("serving")
+    script = f"stat -L -c '%a %U %G' {engine.state}/starts/latest/journal.jsonl"
+    assert engine.host.exec("sh", "-c", script).stdout == "640 root sglang\n"
+    assert engine.host.exec(
+        "sh", "-c", f"ls {engine.state}/starts", user="nobody", check=False
+    ).returncode
+
+
+@pytest.mark.parametrize(
+    ("name", "title"),
+    [("scheduler", "sglang::scheduler"), ("detokenizer", "sglang::detokenizer")],
+)
+def test_kill_9_of_a_child(engine: EngineUnit, name: str, title: str) -> None:
+    started(engine)
+    ready = engine.until("ready")
+    killed = engine.signal("KILL", title)
+    verdict = engine.until("failed")
+    assert verdict["cause"] == "rank-died"
+    shown = first(
+        engine,
+        lambda e: (
+            e["t"] > ready["t"]
+            and (
+                (e["kind"] == "log" and "crashed with exit code" in e["data"])
+                or (e["kind"] == "process" and any(p["state"] == "Z" for p in e["processes"]))
+            )
+        ),
+    )
+    assert shown - 0.5 <= verdict["t"] <= shown + 2.0
+    assert verdict["t"] <= killed + 5.0
+    assert poll(lambda: any(e["kind"] == "exit" for e in engine.events()), 40)
+    after = [{"state": "failed", "after_s": killed - 1.0, "by_s": verdict["t"] + 2.0}]
+    serving = first(engine, lambda e: e["kind"] == "verdict" and e["outcome"] in UP)
+    record(
+        engine,
+        f"kill9-{name}",
+        {"engine": "sglang", "outcome": "serving", "by_s": serving + 1.0, "after": after},
+    )
+
+
+def test_kill_9_of_the_parent(engine: EngineUnit) -> None:
+    started(engine)
+    engine.until("ready")
+    engine.host.exec("kill", "-KILL", str(engine.main_pid()))
+    killed = engine.now()
+    verdict = engine.until("failed")
+    assert verdict["t"] <= killed + 2.0
+    assert verdict["cause"] == "killed"
+    ended = next(e for e in engine.events() if e["kind"] == "exit")
+    assert ended["returncode"] == -9 and ended["oom"] is False
+    after = [{"state": "failed", "after_s": killed - 1.0, "by_s": verdict["t"] + 2.0}]
+    serving = first(engine, lambda e: e["kind"] == "verdict" and e["outcome"] in UP)
+    record(
+        engine,
+        "kill9-parent",
+        {"engine": "sglang", "outcome": "serving", "by_s": serving + 1.0, "after": after},
+    )
+
+
+@pytest.mark.parametrize(
+    ("name", "title"),
+    [("scheduler", "sglang::scheduler"), ("detokenizer", "sglang::detokenizer")],
+)
+def test_sigstop_of_a_child(engine: EngineUnit, name: str, title: str) -> None:
+    started(engine)
+    engine.until("ready")
+    stopped = engine.signal("STOP", title)
+    verdict = engine.until("unresponsive")
+    assert verdict["cause"] == "rank-stopped"
+    assert any(title in line for line in verdict["evidence"])
+    seen = first(
+        engine,
+        lambda e: e["kind"] == "process" and any(p["state"] == "T" for p in e["processes"]),
+    )
+    assert verdict["t"] <= seen + 5.0 and verdict["t"] <= stopped + 7.0
+    assert engine.host.exec("sglangctl", "verify", engine.name, check=False).returncode == 1
+    engine.signal("CONT", title)
+    assert poll(lambda: engine.verdicts()[-1]["outcome"] in UP, 40), engine.verdicts()[-1]
+    after = [{"state": "unresponsive", "after_s": stopped - 1.0, "by_s": verdict["t"] + 5.0}]
+    serving = first(engine, lambda e: e["kind"] == "verdict" and e["outcome"] in UP)
+    record(
+        engine,
+        f"sigstop-{name}",
+        {"engine": "sglang", "outcome": "serving", "by_s": serving + 1.0, "after": after},
+    )
+
+
+def test_sigstop_of_a_rank_while_loading(engine: EngineUnit) -> None:
+    started(engine, flags={"device": "cuda"}, tensor_parallel=2, standin={"LOADING_S": 60})
+    engine.until_phase("loading")
+    assert poll(lambda: "sglang::scheduler_TP1" in json.dumps(engine.events()[-30:]), 20)
+    stopped = engine.signal("STOP", "sglang::scheduler_TP1")
+    verdict = engine.until("stalled")
+    assert verdict["cause"] == "rank-stopped" and verdict["phase"] == "loading"
+    assert verdict["t"] <= stopped + 7.0
+    window = {"not_before_s": stopped - 1.0, "by_s": verdict["t"] + 5.0}
+    record(
+        engine,
+        "sigstop-rank-while-loading",
+        {"engine": "sglang", "outcome": "stalled", "cause": "rank-stopped", **window},
+    )
+
+
+@pytest.mark.parametrize(
+    ("name", "command"),
+    [
+        ("sglang", "/opt/sglang/venvs/standin/bin/python -m sglang.launch_server "
+                   "--model-path /models/tiny --port 8000 --device cpu"),
+        ("httpd", "/usr/bin/python3 -m http.server 8000"),
+    ],
+)  # fmt: skip
+def test_port_is_held(engine: EngineUnit, name: str, command: str) -> None:
+    configured(engine)
+    engine.host.exec(
+        "systemd-run", "--unit=other-server", "--collect", "--setenv=STANDIN_START_S=0.5",
+        "--setenv=HOME=/root", *command.split(),
+    )  # fmt: skip
+    try:
+        listening = f"ss -ltn | grep -q :{engine.port}"
+        assert poll(
+            lambda: engine.host.exec("sh", "-c", listening, check=False).returncode == 0, 20
+        )
+        engine.start()
+        verdict = engine.until("failed")
+        assert verdict["cause"] == "port-taken"
+        assert verdict["t"] <= said(engine, "address already in use") + 2.0
+        assert not any(item["outcome"] in UP for item in engine.verdicts())
+        assert poll(lambda: engine.show("ActiveState") == "failed", 60)
+        expected = {"engine": "sglang", "outcome": "failed", "cause": "port-taken"}
+        record(engine, f"port-held-by-{name}", {**expected, "by_s": verdict["t"] + 2.0})
+    finally:
+        engine.host.exec("systemctl", "stop", "other-server", check=False)
+
+
+BROKEN = [
+    ("shard-truncated", "truncate -s 60% {shard}", "weights-corrupt"),
+    ("shard-zero-bytes", ": > {shard}", "weights-corrupt"),
+    ("shard-missing", "rm {shard}", "weights-missing"),
+    ("tokenizer-missing", "rm -f {model}/tokenizer*", "tokenizer-missing"),
+]
+
+
+@pytest.mark.parametrize(("name", "script", "cause"), BROKEN, ids=[item[0] for item in BROKEN])
+def test_broken_model(engine: EngineUnit, name: str, script: str, cause: str) -> None:
+    model = f"/models/{name}"
+    shard = f'"$(ls {model}/*.safetensors | sed -n 3p)"'
+    engine.host.exec("sh", "-c", f"rm -rf {model} && cp -r /models/tiny {model}")
+    # truncate knows no percentages.
+    script = script.replace(
+        "truncate -s 60% {shard}", 'f={shard}; truncate -s $(($(stat -c %s "$f")*6/10)) "$f"'
+    )
+    engine.host.exec("sh", "-c", script.format(model=model, shard=shard))
+    started(engine, model={"path": model, "served_name": "tiny"})
+    failed(engine, name, cause)
+    assert poll(lambda: engine.show("ActiveState") == "failed", 30)
+
+
+def test_missing_model(engine: EngineUnit) -> None:
+    # The unit's RequiresMountsFor and systemd have nothing against a folder that is not there.
+    started(engine, model={"path": "/models/nowhere", "served_name": "tiny"})
+    failed(engine, "model-missing", "model-not-found")
+
+
+def test_unknown_flag_is_not_tried_again(engine: EngineUnit) -> None:
+    started(engine, flags={"no-such-flag": 1}, unit_lines="")
+    failed(engine, "unknown-flag", "unknown-flag")
+    assert poll(lambda: engine.show("ActiveState") == "failed", 30)
+    time.sleep(1)
+    assert len(engine.starts()) == 1  # RestartPreventExitStatus=2
+
+
+def test_wrong_drafter_path(engine: EngineUnit) -> None:
+    drafter = {
+        "path": "/models/no-drafter",
+        "algorithm": "EAGLE3",
+        "steps": 3,
+        "topk": 1,
+        "draft_tokens": 4,
+    }
+    started(engine, drafter=drafter)
+    failed(engine, "drafter-path-wrong", "drafter-not-found")
+
+
+@pytest.mark.parametrize(
+    ("length", "outcome"), [("2.6", "ready"), ("1.0", "degraded")], ids=["good", "useless"]
+)
+def test_drafter(engine: EngineUnit, length: str, outcome: str) -> None:
+    drafter = {
+        "path": "/models/tiny-eagle3",
+        "algorithm": "EAGLE3",
+        "steps": 3,
+        "topk": 1,
+        "draft_tokens": 4,
+    }
+    started(engine, drafter=drafter, standin={"ACCEPT_LENGTH": length})
+    engine.until(outcome)
+    generate = next(e for e in engine.events() if e["kind"] == "generate")
+    assert abs(generate["accept_length"] - float(length)) < 0.5
+    done = engine.host.exec("sglangctl", "verify", engine.name, "--json", check=False)
+    assert done.returncode == 0  # degraded commits by default
+    assert json.loads(done.stdout)["verify"]["outcome"] == outcome
+    serving = first(engine, lambda e: e["kind"] == "verdict" and e["outcome"] in UP)
+    window = {"not_before_s": 0.5, "by_s": serving + 1.0}
+    record(engine, f"drafter-{outcome}", {"engine": "sglang", "outcome": "serving", **window})
+
+
+@pytest.mark.parametrize("bad", ["nul", "replacement", "repeat", "empty"])
+def test_bad_text_is_not_ready(engine: EngineUnit, bad: str) -> None:
+    started(engine, standin={"BAD_TEXT": bad})
+    engine.until("serving")
+    generate = poll(lambda: [e for e in engine.events() if e["kind"] == "generate"], 30)
+    assert generate[0]["text_ok"] is False
+    time.sleep(1)
+    assert engine.verdicts()[-1]["outcome"] == "serving"
+    done = engine.host.exec("sglangctl", "verify", engine.name, check=False)
+    assert done.returncode == 1 and "not ready: the answer is" in done.stdout
+
+
+def test_disk_full(engine: EngineUnit) -> None:
+    # The compile cache on a file system of its own, full.
+    cache = f"/var/cache/sglang/{engine.name}"
+    configured(engine, standin={"CACHE_KIB": 4096})
+    engine.host.exec("mount", "-t", "tmpfs", "-o", "size=1m,uid=0,mode=1777", "none", cache)
+    try:
+        engine.start()
+        failed(engine, "disk-full", "disk-full")
+    finally:
+        engine.host.exec("systemctl", "stop", engine.unit)
+        engine.host.exec("umount", cache)
+
+
+PHASES = ["importing", "connecting", "loading", "allocating", "capturing", "warming", "serving"]
+
+
+@pytest.mark.parametrize("phase", PHASES)
+def test_systemctl_stop_in_each_phase(engine: EngineUnit, phase: str) -> None:
+    gpu = {"flags": {"device": "cuda"}} if phase == "capturing" else {}
+    standin = {} if phase == "serving" else {f"{phase.upper()}_S": 30}
+    started(engine, standin=standin, **gpu)
+    engine.until_phase(phase)
+    if phase == "serving":
+        engine.until("ready")
+    time.sleep(0.5)
+    before = engine.now()
+    engine.host.exec("systemctl", "stop", engine.unit, timeout=150)
+    assert engine.processes() == []
+    verdict = engine.until("failed", 10)
+    assert verdict["cause"] == ("killed" if phase == "serving" else "terminated")
+    steps = [e for e in engine.events() if e["kind"] == "step" and e["step"] == "stop"]
+    assert steps, "that the stop was wanted was not noticed"
+    if phase != "serving":
+        assert engine.show("Result") == "success"  # `wait` takes SIGTERM as a success
+        assert verdict["t"] <= first(engine, lambda e: e["kind"] == "exit") + 2.0
+    record(
+        engine,
+        f"stop-while-{phase}",
+        {
+            "engine": "sglang",
+            "outcome": "failed" if phase != "serving" else "serving",
+            **({"cause": "terminated"} if phase != "serving" else {}),
+            "by_s": verdict["t"] + 2.0 if phase != "serving" else before,
+            **({"stopped_by_us_s": before} if phase == "serving" else {}),
+        },
+    )
+
+
+def test_every_start_has_its_own_journal_and_the_third_failure_is_the_last(
+    engine: EngineUnit,
+) -> None:
+    started(
+        engine,
+        model={"path": "/models/nowhere", "served_name": "tiny"},
+        unit_lines="[Service]\nRestartSec=0.2\n",
+    )
+    assert poll(lambda: engine.show("Result") == "start-limit-hit" or len(engine.starts()) == 3, 60)
+    assert poll(lambda: engine.show("ActiveState") == "failed", 30)
+    assert len(engine.starts()) == 3
+    for start in engine.starts():
+        events = engine.events(start)
+        verdict = [e for e in events if e["kind"] == "verdict"][-1]
+        assert (verdict["outcome"], verdict["cause"]) == ("failed", "model-not-found"), start
+        ended = [e for e in events if e["kind"] == "exit"]
+        assert len(ended) == 1 and ended[0]["returncode"] == 1, start
+        text = "".join(e["data"] for e in events if e["kind"] == "log")
+        # Each journal has its own start's log, once, and nothing of ours in it.
+        assert text.count("Repo id must be in the form") == 1, start
+        assert "sglangctl wait" not in text
+    log = engine.host.exec("cat", engine.log).stdout
+    assert "sglangctl wait: tiny will not serve" in log and "next: " in log
+
+
+def test_the_watch_dies_and_the_engine_does_not(engine: EngineUnit) -> None:
+    started(engine, standin={"LOADING_S": 4})
+    engine.until_phase("loading")
+    engine.host.exec("systemctl", "kill", "--signal=KILL", f"sglang-watch@{engine.name}")
+    engine.until("ready")
+    assert len(engine.starts()) == 1
+    assert engine.show("NRestarts") == "0" and engine.show("ActiveState") == "active"
+    text = "".join(e["data"] for e in engine.events() if e["kind"] == "log")
+    assert text.count("Load weight begin") == 1 and text.count("Uvicorn running on") == 1
+
+
+def test_without_a_watch_the_unit_starts_all_the_same(engine: EngineUnit) -> None:
+    configured(engine)
+    engine.host.exec("systemctl", "mask", "--runtime", f"sglang-watch@{engine.name}.service")
+    try:
+        engine.start()
+        assert poll(lambda: engine.show("ActiveState") == "active", 30), engine.tail()
+        assert engine.starts() == []
+    finally:
+        engine.host.exec("systemctl", "unmask", "--runtime", f"sglang-watch@{engine.name}.service")
+
+
+def test_unresponsive_is_restarted_where_the_inventory_wants_it(engine: EngineUnit) -> None:
+    started(
+        engine,
+        readiness={"restart_unresponsive": True},
+        limits={"restart_unresponsive_s": 2.0},
+        unit_lines="[Service]\nRestartSec=0.2\nTimeoutStopSec=5\n",
+    )
+    engine.until("ready")
+    start = engine.starts()[0]
+    engine.signal("STOP", "sglang::scheduler")
+    assert poll(lambda: len(engine.starts()) == 2, 60)
+    steps = [e for e in engine.events(start) if e["kind"] == "step"]
+    assert [step["step"] for step in steps] == ["stacks", "stop"]
+    engine.until("ready")
