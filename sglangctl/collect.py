@@ -32,6 +32,9 @@ TICK_S = 1.0
 PROOF_TRIES = 3
 PROOF_AGAIN_S = 30.0
 SHM_FULL_MIB = 16
+SOFT_ENDS = (0, -15, 143)
+"""Exit statuses of an engine that was asked to end, as far as they show it."""
+STOP_NEWS_S = 0.8
 
 
 @dataclass(frozen=True)
@@ -125,6 +128,12 @@ class Collection:
         self._answers()
         self._log(self._tail.drain())
         self._note_stop()
+        asked = time.monotonic() + STOP_NEWS_S
+        soft = end.returncode in SOFT_ENDS and self.run.folder is not None
+        while soft and not self._stop_said and time.monotonic() < asked:
+            # The system's journal tells of a stop a moment after the stop has done its work.
+            time.sleep(0.1)
+            self._note_stop()
         known = {process.pid for process in self.processes} | {self.run.main_pid}
         fields: dict[str, Any] = {"returncode": end.returncode}
         kills = self._kills.kills()

@@ -34,7 +34,10 @@ CLD_EXITED = 1
 UNIT_PROCESS_EXITED = "98e322203f7a4ed290d09fe03c09fe15"
 """MESSAGE_ID of systemd's line "Main process exited, code=..., status=..." (sd-messages.h)."""
 UNIT_STOPPING = "de5b426a63be47a7b6ac3eaac82e2f6f"
-"""MESSAGE_ID of "Stopping ...": a stop job began. A crash has none."""
+"""MESSAGE_ID of "Stopping ...": a stop job began. A crash has none; nor has a stop before the unit
+was active (systemd 252)."""
+UNIT_STOPPED = "9d1aaa27d60140bd96365438aad20286"
+"""MESSAGE_ID of "Stopped ...": JOB_TYPE is `restart` when systemd itself starts it anew."""
 
 
 @dataclass(frozen=True)
@@ -133,8 +136,8 @@ def logged_exit(invocation_id: str) -> int | None:
     return None
 
 
-def logged(invocation_id: str, message_id: str) -> list[dict[str, Any]]:
-    """systemd's own entries of one kind on one run, oldest first; empty where it has no journal."""
+def logged(invocation_id: str, *message_ids: str) -> list[dict[str, Any]]:
+    """systemd's own entries of some kinds on a run, oldest first; empty where it has no journal."""
     if not invocation_id:
         return []
     result = systemd.run(
@@ -145,7 +148,7 @@ def logged(invocation_id: str, message_id: str) -> list[dict[str, Any]]:
             "--output=json",
             "--lines=20",
             f"INVOCATION_ID={invocation_id}",
-            f"MESSAGE_ID={message_id}",
+            *(f"MESSAGE_ID={message_id}" for message_id in message_ids),
         ],
         timeout_s=5.0,
     )
@@ -168,7 +171,10 @@ def being_stopped(unit: str, invocation_id: str) -> bool:
         words = line.split()
         if len(words) >= 3 and words[1] == unit and words[2] in ("stop", "restart"):
             return True
-    return bool(logged(invocation_id, UNIT_STOPPING))
+    return any(
+        entry.get("MESSAGE_ID") == UNIT_STOPPING or entry.get("JOB_TYPE") == "stop"
+        for entry in logged(invocation_id, UNIT_STOPPING, UNIT_STOPPED)
+    )
 
 
 def age_s(pid: int) -> float | None:
