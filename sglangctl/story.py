@@ -12,7 +12,9 @@ from sglangctl.journal import Event
 if TYPE_CHECKING:  # the fold's many expressions are compiled only where it is used
     from sglangctl.startup import Assessment, Startup
 
-SERVED = frozenset(["serving", "ready", "degraded"])
+PROVEN = frozenset(["ready", "degraded"])
+"""Outcomes that a generation has proved."""
+SERVED = PROVEN | {"serving"}
 """Outcomes with which the engine answers."""
 
 

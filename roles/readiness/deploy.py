@@ -13,7 +13,7 @@ from roles.job import EngineJob, Job
 from roles.readiness.operations import proved, reached, serving
 from roles.readiness.subject import Subject
 from roles.switch.deploy import decision_of
-from sglangctl.story import SERVED
+from sglangctl.story import PROVEN
 
 
 @deploy("Readiness")
@@ -70,7 +70,7 @@ def subject_of(engine: EngineJob) -> Subject:
 
 
 def settled_of(engine: EngineJob, job: Job, before: dict[str, Any] | None) -> Callable[[], bool]:
-    """Whether the engine serves and nothing of it changes in this run.
+    """Whether the engine has proved that it serves, and nothing of it changes in this run.
 
     In the plan: the switch has no reason. While executing: the unit still is in the very run that
     it was in before (a switch, also one that is long over, has begun another).
@@ -81,7 +81,7 @@ def settled_of(engine: EngineJob, job: Job, before: dict[str, Any] | None) -> Ca
         if facts is None or before is None:
             return False
         now, then = engine_facts(facts, engine.name), engine_facts(before, engine.name)
-        if not serves(now):
+        if not proved_by(now, engine.spec.readiness.degraded == "commit"):
             return False
         if not state.is_executing:
             return not decision_of(engine)(facts).needed
@@ -90,12 +90,12 @@ def settled_of(engine: EngineJob, job: Job, before: dict[str, Any] | None) -> Ca
     return settled
 
 
-def serves(engine: Mapping[str, Any]) -> bool:
-    """By the unit and the watch's last word about this very run of it."""
+def proved_by(engine: Mapping[str, Any], degraded_will_do: bool) -> bool:
+    """By the unit, and the watch's last word about this very run of it."""
     last = engine.get("last") or {}
     return (
         (engine.get("unit") or {}).get("ActiveState") == "active"
-        and last.get("outcome") in SERVED
+        and last.get("outcome") in (PROVEN if degraded_will_do else ("ready",))
         and bool(invocation(engine))
         and str(last.get("start")).endswith(f"-{invocation(engine)}")
     )

@@ -14,7 +14,7 @@ from typing import Any
 from roles.readiness.subject import Subject
 from sglangctl import journal, render
 from sglangctl.startup import Assessment, Startup
-from sglangctl.story import SERVED, Story
+from sglangctl.story import PROVEN, Story
 
 WAIT_S = 5.0
 """Of one long poll: short enough that a lost link is noticed within 20 s."""
@@ -24,6 +24,8 @@ PAUSE_S = 1.0
 """Between two polls: a burst of events becomes one round trip a second."""
 NO_JOURNAL_S = 15.0
 """For the watch to begin a journal once the unit is starting."""
+PROOF_S = 20.0
+"""For the watch's own generation, once it serves: its word is what a second deploy goes by."""
 LATE_S = 120.0
 """Beyond the start's own budget, before the silence of its watch is a verdict."""
 DOWN_S = 3.0
@@ -145,7 +147,7 @@ class Follower:
     def ending(self, silent_s: float, total_s: float) -> str | None:
         """The word of Ending, None while it goes on."""
         view = self.story.view
-        if view is not None and view.outcome in SERVED:
+        if view is not None and self.is_served(view):
             return "served"
         if view is not None and (view.outcome in FINAL or self.stays_stopped(view)):
             return "verdict"
@@ -163,6 +165,14 @@ class Follower:
                 "waiting for the unit itself"
             )
         return "blind" if active in ("active", None) else None
+
+    def is_served(self, view: Assessment) -> bool:
+        """It answers, and the watch has proved it, or has had its time to do so."""
+        if view.outcome in PROVEN:
+            return True
+        if view.outcome != "serving":
+            return False
+        return not self.watched or self.story.t - (self.story.served_after() or 0.0) >= PROOF_S
 
     def stays_stopped(self, view: Assessment) -> bool:
         """A stopped rank is reported at once; that it stays so is a verdict."""

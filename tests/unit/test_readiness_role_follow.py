@@ -82,10 +82,12 @@ def launch(writer: Writer) -> None:
     writer.write(0, "launch", v=1, engine="sglang", port=30000)
 
 
-def serve(writer: Writer, t: float) -> None:
+def serve(writer: Writer, t: float, proved: bool = True) -> None:
     writer.write(t, "socket", port=30000, owner_pid=7, ours=True)
     writer.write(t, "log", data="INFO:     Uvicorn running on http://0.0.0.0:30000\n")
     writer.write(t + 1, "http", path="/health", status=200, error=None, seconds=0.1)
+    if proved:
+        writer.write(t + 2, "generate", status=200, seconds=0.9, text_ok=True)
 
 
 def test_until_it_serves(host: Host) -> None:
@@ -96,6 +98,19 @@ def test_until_it_serves(host: Host) -> None:
     assert ending.word == "served" and ending.start == "1-a"
     assert ending.story.served_after() == pytest.approx(21, abs=1)
     assert any("serving" in line for line in host.said)
+
+
+@pytest.mark.parametrize("watch", ["active", "failed"])
+def test_the_watch_has_its_time_to_prove_it(host: Host, watch: str) -> None:
+    assert host.unit is not None
+    host.unit["watch"] = watch
+    writer = host.writer()
+    launch(writer)
+    host.then[10] = lambda: serve(writer, 10, proved=False)
+    ending = host.follow()
+    assert ending.word == "served" and ending.story.view is not None
+    assert ending.story.view.outcome == "serving"
+    assert 30 <= host.now < 45 if watch == "active" else host.now < 20
 
 
 def test_a_line_at_least_every_ten_seconds(host: Host) -> None:

@@ -124,6 +124,7 @@ def serve(writer: Writer) -> None:
     writer.write(20, "socket", port=30000, owner_pid=7, ours=True)
     writer.write(20, "log", data="INFO:     Uvicorn running on http://0.0.0.0:30000\n")
     writer.write(22, "http", path="/health", status=200, error=None, seconds=0.1)
+    writer.write(23, "generate", status=200, seconds=0.9, text_ok=True)
 
 
 def test_ready(bench: Bench) -> None:
