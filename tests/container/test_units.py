@@ -247,26 +247,46 @@ def real_host(module_host_factory) -> Host:
 
 @pytest.mark.parametrize("hardening", ["baseline", "strict"])
 def test_active_means_serving_in_the_sandbox(real_host: Host, hardening: str) -> None:
-    host = real_host
+    wheels = ("--no-index", "--find-links=/opt/standins/wheels")
+    body = "flags: {device: cpu}\nenvironment: {STANDIN_START_S: 3}\n"
+    serves(real_host, hardening, "/models/tiny", body, wheels, timeout_s=60)
+
+
+@pytest.mark.real
+@pytest.mark.timeout(900)
+def test_the_real_engine_serves_in_the_strict_sandbox(module_host_factory) -> None:
+    host = module_host_factory("engine", image="engine")
+    host.exec("useradd", "--system", "--user-group", "--no-create-home", "engine-user")
+    host.copy_in(program.archive(), program.path(), mode=0o755)
+    host.exec("ln", "-sfn", program.path(), program.LINK)
     body = (
-        f"hardening: {hardening}\nuser: engine-user\nflags: {{device: cpu}}\n"
-        "api_key: {env: K}\nenvironment: {STANDIN_START_S: 3}\n"
+        "flags: {device: cpu, model-impl: transformers, attention-backend: torch_native,\n"
+        "  disable-cuda-graph: true, max-total-tokens: 8192}\n"
+        "install: {system_site_packages: true}\n"
     )
-    entry = only(load(engine_text(body, "{path: /models/tiny}"), K=KEY))
+    serves(host, "strict", "/models/tiny-qwen3", body, ("--no-deps",), timeout_s=600)
+
+
+def serves(
+    host: Host, hardening: str, model: str, body: str, pip: tuple[str, ...], timeout_s: float
+) -> None:
+    """Start an engine under the real watch and wait; it must come up, and go without a rest."""
+    body += f"hardening: {hardening}\nuser: engine-user\napi_key: {{env: K}}\n"
+    entry = only(load(engine_text(body, f"{{path: {model}}}"), K=KEY))
     assert entry.spec is not None, entry.errors
     (spec,) = entry.spec.engines
     venv = venv_path(spec)
     if host.exec("test", "-d", venv, check=False).returncode != 0:
-        host.exec("python3", "-m", "venv", venv)
-        wheels = ("--no-index", "--find-links=/opt/standins/wheels")
-        host.exec(f"{venv}/bin/pip", "install", "--quiet", *wheels, "sglang==0.5.23")
+        site = ("--system-site-packages",) if spec.install.system_site_packages else ()
+        host.exec("python3", "-m", "venv", *site, venv)
+        host.exec(f"{venv}/bin/pip", "install", "--quiet", *pip, "sglang==0.5.23")
     put_live(host, spec, program.path())
     host.copy_in(engine_json(spec), "/etc/sglangctl/engines/e.json")
     host.copy_in(host_json(entry.spec), "/etc/sglangctl/host.json", mode=0o600)
     try:
         host.exec("systemctl", "start", "--no-block", spec.unit)
         states: list[str] = []
-        end = time.monotonic() + 60
+        end = time.monotonic() + timeout_s
         while not states or states[-1] in ("inactive", "activating"):
             assert time.monotonic() < end, states
             states.append(show(host, spec, "ActiveState"))
@@ -276,15 +296,17 @@ def test_active_means_serving_in_the_sandbox(real_host: Host, hardening: str) ->
         assert "activating" in states
         assert "The server is fired up and ready to roll!" in log
         journal = host.exec("cat", f"{spec.state}/starts/latest/journal.jsonl").stdout
-        verdicts = [line for line in map(json.loads, journal.split("\n")[:-1])]
-        outcomes = [event["outcome"] for event in verdicts if event["kind"] == "verdict"]
+        events = [json.loads(line) for line in journal.split("\n")[:-1]]
+        outcomes = [event["outcome"] for event in events if event["kind"] == "verdict"]
         assert outcomes[-1] in ("serving", "ready")
         assert KEY not in journal
+        for pid in host.exec("pgrep", "-u", spec.user).stdout.split():
+            assert KEY not in host.exec("cat", f"/proc/{pid}/cmdline").stdout
     finally:
         host.exec("systemctl", "stop", spec.unit)
         host.exec("systemctl", "reset-failed", spec.unit, check=False)
     # SGLang ends itself with SIGKILL when stopped; nobody of its user is left.
-    assert host.exec("pgrep", "-u", "engine-user", check=False).stdout == ""
+    assert host.exec("pgrep", "-u", spec.user, check=False).stdout == ""
 
 
 def show(host: Host, spec: EngineSpec, name: str) -> str:
