@@ -39,6 +39,7 @@ def _lines(plan: Plan) -> Iterator[str]:
     would = "otherwise would " if plan.refused else ""
     for step in plan.units_to_stop:
         yield would + _unit(step)
+        yield from _with_it(plan, step)
     for box in plan.containers_to_stop:
         yield f"{would}stop the container {box.name} ({box.command}): the inventory names it"
     for holder in plan.processes_to_end:
@@ -47,6 +48,14 @@ def _lines(plan: Plan) -> Iterator[str]:
         yield f"stays: {_holder(holder)}: {holder.reason}"
     for note in plan.notes:
         yield f"note: {note}"
+
+
+def _with_it(plan: Plan, step: UnitStep) -> Iterator[str]:
+    """The processes that end with a unit, those without a GPU too; titles where they are known."""
+    known = {holder.pid: holder for holder in plan.situation.holders} if plan.situation else {}
+    for pid in step.pids:
+        holder = known.get(pid)
+        yield f"  ends with it: {_holder(holder)}" if holder else f"  ends with it: {pid}"
 
 
 def _unit(step: UnitStep) -> str:

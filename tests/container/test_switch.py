@@ -86,6 +86,12 @@ def show(host: Host, unit: str, name: str) -> str:
     return host.exec("systemctl", "show", "-p", name, "--value", "--", unit).stdout.strip()
 
 
+def wait_for(host: Host, condition: str, seconds: int = 60) -> None:
+    """Until the shell command succeeds on the host."""
+    loop = f"until {condition}; do sleep 0.2; done"
+    host.exec("timeout", str(seconds), "sh", "-c", loop)
+
+
 def holders_of(host: Host, device: str) -> list[str]:
     done = host.exec("sh", "-c", f"fuser {device} 2>/dev/null", check=False)
     return done.stdout.split()
@@ -93,8 +99,13 @@ def holders_of(host: Host, device: str) -> list[str]:
 
 def test_a_running_vllm_is_taken_over_from(host: Host, inventory: Path, tmp_path: Path) -> None:
     host.exec("tee", "/etc/default/vllm-kimi", input=vllm_settings(GPUS=2))
+    # As people write it who were bitten by a slow stop: then a dead parent leaves its children.
+    folder = "/etc/systemd/system/vllm-kimi.service.d"
+    host.exec("mkdir", "-p", folder)
+    host.exec("tee", f"{folder}/kill.conf", input="[Service]\nKillMode=process\nRestart=no\n")
+    host.exec("systemctl", "daemon-reload")
     host.exec("systemctl", "enable", "--now", "vllm-kimi.service")
-    host.exec("timeout", "20", "sh", "-c", "until fuser -s /dev/nvidia0; do sleep 0.1; done")
+    wait_for(host, "ps -eo args | grep -q '^VLLM::Worker_TP1' && fuser -s /dev/nvidia1")
     main = show(host, "vllm-kimi.service", "MainPID")
     host.exec("kill", "-9", main)  # the seeds' way: its children survive and hold the device
     assert holders_of(host, "/dev/nvidia0")
@@ -145,7 +156,8 @@ def test_verify_exit_statuses(host: Host, inventory: Path, tmp_path: Path) -> No
 def test_a_stopped_unit_is_started_again_with_its_reason(host: Host, inventory: Path) -> None:
     host.exec("systemctl", "stop", "sglang-chat.service")
     dry = deploy(inventory, "--dry")
-    assert "the unit is inactive" in text_of(dry), text_of(dry)
+    # SGLang ends itself with SIGKILL when it is stopped: systemd calls that failed.
+    assert "restart of chat: the unit is failed" in text_of(dry), text_of(dry)
     done = deploy(inventory, "-y")
     assert done.returncode == 0, text_of(done)
     assert show(host, "sglang-chat.service", "ActiveState") == "active"
@@ -225,7 +237,8 @@ def test_a_flag_that_looks_like_an_option_stays_a_value(host: Host, tmp_path: Pa
     inventory = inventory_of(tmp_path, {host.ip: (host, {**ENGINE, "flags": flags})})
     done = deploy(inventory, "--dry", "--diff")
     assert done.returncode == 0, text_of(done)
-    assert '+chat-template: "--help"' in text_of(done)
+    # In one word: in SGLang's --config it would become an option of its own.
+    assert "--chat-template=--help" in text_of(done)
 
 
 def test_stop_keeps_it_down_and_deploy_brings_it_back(host: Host, inventory: Path) -> None:

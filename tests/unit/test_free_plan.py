@@ -197,7 +197,9 @@ def test_a_replaced_unit_is_stopped_and_disabled_with_all_that_is_in_it() -> Non
     assert ends(made) == []
     assert made.as_lines() == [
         "stop and disable vllm-kimi.service (replaced; active, enabled, 2 processes): "
-        "the inventory replaces it"
+        "the inventory replaces it",
+        "  ends with it: 20 title of 20 (replaced, GPU 0, user bob)",
+        "  ends with it: 21 title of 21 (replaced, user bob)",
     ]
 
 
