@@ -241,10 +241,14 @@ def _estimate(
         if counted is None:
             return (None, None, None)
         return (round(counted[0], 1), round(counted[1], 1), phase)
-    left = max(0.0, history.get(phase, 0.0) - (s.now - s.phases.since))
-    error = _HISTORY_ERROR * left
     if counted is not None:
         left, error = counted
+    else:
+        left = history.get(phase, 0.0) - (s.now - s.phases.since)
+        if left <= 0:
+            # A phase that the last start did not have, or that takes longer now: nothing is known.
+            return (None, None, None)
+        error = _HISTORY_ERROR * left
     later = sum(
         seconds
         for name, seconds in history.items()
