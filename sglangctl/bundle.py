@@ -73,8 +73,11 @@ def write(
             for part in wanted:
                 try:
                     text = part.make()
-                except (Missing, OSError) as reason:
+                except Missing as reason:
                     missing[part.name] = str(reason)
+                    continue
+                except OSError as error:
+                    missing[part.name] = f"{error.strerror or error}: {error.filename}"
                     continue
                 except Exception as error:  # a defect of ours must not lose the other parts
                     missing[part.name] = f"internal error: {error!r}"

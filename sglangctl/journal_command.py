@@ -91,7 +91,8 @@ def print_list(name: str, paths: Paths) -> int:
     for start in starts.names(paths.starts(name)):
         verdict = starts.last_verdict(paths.starts(name) / start / starts.JOURNAL)
         cause = (verdict or {}).get("cause")
-        print(start, starts.outcome_of(verdict), harmless(str(cause)) if cause else "")
+        words = [start, starts.outcome_of(verdict), *([harmless(str(cause))] if cause else [])]
+        print(*words)
     return 0
 
 

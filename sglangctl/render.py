@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
+from sglangctl.story import PROVEN
 from sglangctl.terminal import cut, harmless
 
 if TYPE_CHECKING:
@@ -55,7 +56,9 @@ def eta(view: Assessment) -> str:
 def progress_line(view: Assessment, elapsed_s: float, gpus: Sequence[Mapping[str, Any]]) -> str:
     """One line of a start that goes on: elapsed, phase, progress, ETA, GPU memory."""
     word = view.phase
-    if view.outcome not in ("pending", "serving"):
+    if view.outcome in PROVEN:
+        word = view.outcome
+    elif view.outcome not in ("pending", "serving"):
         word = f"{view.phase}, {view.outcome}" + (f" ({view.cause})" if view.cause else "")
     parts = [harmless(view.progress or ""), eta(view), gpu_memory(gpus)]
     return "  ".join([f"{duration(elapsed_s):>11}", f"{harmless(word):<10}", *filter(None, parts)])
@@ -63,8 +66,10 @@ def progress_line(view: Assessment, elapsed_s: float, gpus: Sequence[Mapping[str
 
 def evidence(lines: Sequence[str], width: int = WIDTH) -> list[str]:
     """Log lines and readings that an outcome rests on, fit for a terminal."""
-    shown = [part for line in lines for part in str(line).splitlines() if part.strip()]
-    return [cut(harmless(line.rstrip()), width) for line in shown]
+    parts = [part.rstrip() for line in lines for part in str(line).splitlines() if part.strip()]
+    # The log's last line often is the telling one, which stands above it already.
+    shown = [part for part in parts if not (part.startswith("log: ") and part[5:] in parts)]
+    return [cut(harmless(part), width) for part in shown]
 
 
 def explain(name: str, cause: str) -> list[str]:

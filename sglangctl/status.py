@@ -208,7 +208,7 @@ def of_answer(event: journal.Event | None) -> dict[str, Any] | None:
 def lines(one: EngineStatus) -> list[str]:
     """For people: one line an engine, more below it where something is to be said."""
     head = [one.name, one.outcome or "unknown"]
-    if one.outcome != one.phase and one.phase:
+    if one.phase and one.outcome not in SERVED:
         head.append(one.phase)
     head += [harmless(one.progress)] if one.progress else []
     if one.eta_s is not None and one.outcome == "pending":

@@ -41,6 +41,8 @@ class Result:
     sentence: str = ""
     """What was found, in one sentence."""
     phase: str | None = None
+    elapsed_s: float | None = None
+    """Since the launch, when this was found."""
     served_after_s: float | None = None
     phases: dict[str, float] = field(default_factory=dict)
     generate: dict[str, Any] | None = None

@@ -29,13 +29,16 @@ def of_ending(subject: Subject, ending: Ending) -> Result:
     evidence = list(view.evidence) if view else []
     if ending.word == "down" and (view is None or outcome in ("pending", "serving")):
         outcome = None
+    known = CAUSES.get(view.cause or "") if view else None
     state = "/".join(str(ending.unit.get(key, "unknown")) for key in ("active", "sub"))
+    down = f"{subject.unit} is {state} (result: {ending.unit.get('result', 'unknown')})"
     return Result(
         engine=subject.name,
         outcome=outcome,
         exit=1,
         cause=view.cause if view else None,
-        sentence=f"{subject.unit} is {state} (result: {ending.unit.get('result', 'unknown')})",
+        sentence=known.sentence if known else down,
+        elapsed_s=round(ending.story.t, 3) if view else None,
         phase=view.phase if view else None,
         served_after_s=ending.story.served_after(),
         phases=ending.story.durations(),
@@ -91,9 +94,8 @@ def with_start(result: Result, ending: Ending) -> Result:
 def lines(result: Result) -> list[str]:
     """For the operator: the sentence, the times, the numbers; on failure what shows it."""
     word = result.outcome or ("not running" if result.exit == 1 else "could not be checked")
-    after = (
-        "" if result.served_after_s is None else f" after {render.duration(result.served_after_s)}"
-    )
+    taken = result.served_after_s if result.exit == 0 else result.elapsed_s
+    after = "" if taken is None else f" after {render.duration(taken)}"
     if result.exit == 1 and result.outcome in READY:
         word += " (and the inventory says: readiness.degraded is a failure)"
     shown = [harmless(f"{result.engine}: {word}{after}")]

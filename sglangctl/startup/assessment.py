@@ -19,7 +19,8 @@ class Progress:
 
     def __str__(self) -> str:
         if self.unit == "bytes":
-            return f"{self.what}: {self.done / 1e9:.1f} of {self.total / 1e9:.1f} GB"
+            scale, name = (1e9, "GB") if self.total >= 1e9 else (1e6, "MB")
+            return f"{self.what}: {self.done / scale:.1f} of {self.total / scale:.1f} {name}"
         return f"{self.what}: {self.done} of {self.total} {self.unit}"
 
 

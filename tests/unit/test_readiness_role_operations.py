@@ -167,6 +167,7 @@ def test_a_failed_start(bench: Bench) -> None:
     writer.write(23, "exit", returncode=1)
     done = bench.run("serving")
     assert done.status == 1
+    assert "kimi: failed after 23 s" in done.text
     assert "port-taken: " in done.text and "next step: " in done.text and "Errno 98" in done.text
     assert "sglangctl bundle kimi" in done.text
     assert all(call.startswith("journal") for call in done.calls)

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from sglangctl import render
-from sglangctl.startup import Startup
+from sglangctl.startup import Progress, Startup
 from sglangctl.story import Story
 
 GPU = {"memory_used_mib": 77824, "memory_total_mib": 97887}
@@ -121,6 +121,8 @@ def test_progress_line() -> None:
     )
     stalled = render.progress_line(View(outcome="stalled", cause="rank-stopped"), 42, [])
     assert "loading, stalled (rank-stopped)" in stalled
+    proven = render.progress_line(View(phase="serving", outcome="ready"), 42, [])
+    assert proven.split() == ["42", "s", "ready"]
     assert "to the end of loading" in render.eta(View(eta_s=1, eta_until="loading"))
 
 
@@ -132,6 +134,15 @@ def test_what_the_engine_says_cannot_steer_the_terminal() -> None:
         "b",
         "y" * 197 + "...",
     ]
+
+
+def test_progress_of_a_small_model_is_not_zero() -> None:
+    assert str(Progress("target", "bytes", 1_500_000, 40_000_000)) == "target: 1.5 of 40.0 MB"
+    assert str(Progress("target", "bytes", 1, 547_000_000_000)) == "target: 0.0 of 547.0 GB"
+
+
+def test_evidence_is_said_once() -> None:
+    assert render.evidence(["a", "log: a", "log: b"]) == ["a", "log: b"]
 
 
 def test_answer() -> None:
