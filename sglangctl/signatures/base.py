@@ -1,0 +1,37 @@
+"""One log line that names a cause."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+
+ANY = "any"
+EXCEPTION = "exception"
+
+H200 = "SGLang 0.5.16 on 2 x H200"
+CPU = "SGLang 0.5.23 on a CPU"
+SOURCE = "SGLang 0.5.23, source"
+REPORT = "public report"
+TORCH = "PyTorch"
+
+
+@dataclass(frozen=True)
+class Signature:
+    """One line that names a cause."""
+
+    cause: str
+    needle: str
+    example: str
+    """A line that it matches (a test says so)."""
+    seen: str
+    pattern: str = ""
+    where: str = ANY
+    effect: bool = False
+    """True: the line tells of a consequence (a peer is gone), so that any other cause goes first."""
+
+    def matches(self, line: str, exception: bool) -> bool:
+        """Whether `line` is this signature's; exception: it ends a traceback."""
+        if self.needle not in line or (self.where == EXCEPTION and not exception):
+            return False
+        # Compiled when a line has the needle, and kept by `re`: most never are.
+        return not self.pattern or re.search(self.pattern, line) is not None

@@ -1,0 +1,176 @@
+"""The model's own code, its files, its tokenizer, its drafter."""
+
+from __future__ import annotations
+
+from sglangctl.signatures.base import CPU, EXCEPTION, H200, SOURCE, TORCH, Signature
+
+SIGNATURES = (
+    Signature(
+        "trust-remote-code",
+        "contains custom code which must be executed",
+        "ValueError: The repository /models/m contains custom code which must be executed to "
+        "correctly load the model.",
+        H200,
+    ),
+    Signature(
+        "trust-remote-code",
+        "Please pass the argument `trust_remote_code=True`",
+        "Please pass the argument `trust_remote_code=True` to allow custom code to be run.",
+        H200,
+    ),
+    Signature(
+        "tokenizer-missing",
+        "okenizer",
+        "OSError: Can't load tokenizer for '/models/m'.",
+        "Transformers",
+        r"(?:Can't load|[Cc]ouldn't (?:load|instantiate)|[Cc]annot (?:load|instantiate)|"
+        r"Failed to load|[Uu]nable to load).*[Tt]okenizer|"
+        r"[Tt]okenizer(?: class)? \S+ does not exist|"
+        r"does not appear to have a file named tokenizer",
+        EXCEPTION,
+    ),
+    Signature(
+        "unsupported-model",
+        "does not recognize this architecture",
+        "ValueError: The checkpoint you are trying to load has model type `nonesuch` but "
+        "Transformers does not recognize this architecture.",
+        "Transformers",
+    ),
+    Signature(
+        "unsupported-model",
+        "rchitectures",
+        "ValueError: Model architectures ['NoSuchForCausalLM'] are not supported for now.",
+        f"{H200}; {SOURCE}",
+        r"[Aa]rchitectures? .*(?:not supported|no SGLang|failed to be inspected)",
+        EXCEPTION,
+    ),
+    Signature(
+        "unsupported-model",
+        "implementation and the Transformers",
+        "ValueError: NoSuchForCausalLM has no SGlang implementation and the Transformers "
+        "implementation is not compatible with SGLang.",
+        SOURCE,
+        r"has no SG[Ll]ang implementation",
+    ),
+    Signature(
+        "unsupported-model",
+        "Cannot find model module",
+        "ValueError: Cannot find model module. 'NoSuchForCausalLM' is not a registered model in "
+        "the Transformers library (only relevant if the model is meant to be in Transformers)",
+        SOURCE,
+    ),
+    Signature(
+        "weights-missing",
+        "missing from",
+        "RuntimeError: model.safetensors.index.json references 1 shard file(s) missing from "
+        "/models/m",
+        CPU,
+        r"references \d+ shard file\(s\) missing from",
+    ),
+    Signature(
+        "weights-missing",
+        "Cannot find any model weights",
+        "RuntimeError: Cannot find any model weights with `/models/m`",
+        SOURCE,
+    ),
+    Signature(
+        "weights-missing",
+        ".safetensors",
+        "FileNotFoundError: No such file or directory: /models/m/model-00003-of-00006.safetensors",
+        CPU,
+        r"FileNotFoundError|No such file or directory",
+        EXCEPTION,
+    ),
+    Signature(
+        "weights-corrupt",
+        "SafetensorError",
+        "safetensors._safetensors_rust.SafetensorError: Error while deserializing header: "
+        "incomplete metadata, file not fully covered",
+        f"{CPU}, {H200}",
+    ),
+    Signature(
+        "weights-corrupt",
+        "PytorchStreamReader failed",
+        "RuntimeError: PytorchStreamReader failed reading zip archive: failed finding central "
+        "directory",
+        TORCH,
+    ),
+    Signature(
+        "weights-corrupt",
+        "UnpicklingError",
+        "_pickle.UnpicklingError: pickle data was truncated",
+        TORCH,
+    ),
+    Signature(
+        "drafter-mismatch",
+        "does not implement",
+        "ValueError: Model LlamaForCausalLM does not implement set_eagle3_layers_to_capture",
+        SOURCE,
+        r"eagle3",
+    ),
+    Signature(
+        "drafter-mismatch",
+        "but the draft vocab",
+        "target to share one vocab, but the draft vocab (32000) != target vocab (163840).",
+        SOURCE,
+    ),
+    Signature(
+        "weights-corrupt",
+        "Attempted to load weight",
+        "AssertionError: Attempted to load weight (torch.Size([1024, 2048])) into parameter "
+        "(torch.Size([1024, 4096]))",
+        H200,
+    ),
+    Signature(
+        "model-not-found",
+        "Repo id must be in the form",
+        "OSError: Repo id must be in the form 'repo_name' or 'namespace/repo_name': '/models/none'",
+        f"{CPU}, {H200}",
+    ),
+    Signature(
+        "model-not-found",
+        "We couldn't connect to",
+        "OSError: We couldn't connect to 'https://huggingface.co' to load the files, and couldn't "
+        "find them in the cached files.",
+        CPU,
+        where=EXCEPTION,
+    ),
+    Signature(
+        "model-not-found",
+        "LocalEntryNotFoundError",
+        "huggingface_hub.errors.LocalEntryNotFoundError: Cannot find the requested files in the "
+        "disk cache and outgoing traffic has been disabled.",
+        CPU,
+        where=EXCEPTION,
+    ),
+    Signature(
+        "model-not-found",
+        "is not a valid model identifier",
+        "OSError: kimi is not a local folder and is not a valid model identifier listed on "
+        "'https://huggingface.co/models'",
+        "Transformers",
+    ),
+    Signature(
+        "model-not-found",
+        "config.json",
+        "OSError: /models/m does not appear to have a file named config.json.",
+        "Transformers",
+        r"(?:does not appear to have a file named |No such file or directory: .*/|"
+        r"Permission denied: .*/|`model_type` key in its )config\.json",
+        EXCEPTION,
+    ),
+    Signature(
+        "model-not-found",
+        "RepoError",
+        "huggingface_hub.errors.GatedRepoError: 401 Client Error.",
+        "huggingface_hub",
+        where=EXCEPTION,
+    ),
+    Signature(
+        "model-not-found",
+        "RepositoryNotFoundError",
+        "huggingface_hub.errors.RepositoryNotFoundError: 404 Client Error.",
+        "huggingface_hub",
+        where=EXCEPTION,
+    ),
+)

@@ -1,0 +1,56 @@
+"""What is left of exceptions in which the engine refuses; looked at last."""
+
+from __future__ import annotations
+
+from sglangctl.signatures.base import CPU, EXCEPTION, H200, SOURCE, Signature
+
+# An interpreter's class name before a message: "torch.AcceleratorError: CUDA error: ...".
+_REFUSED = (
+    r"^[\w.]*(?:ValueError|AssertionError|NotImplementedError|RuntimeError|ValidationError|"
+    r"KeyError|TypeError)\b.*(?:divisible|not a multiple|not supported|unsupported|Unsupported|"
+    r"only support|does not support|incompatible|not compatible|must be|should be|requires|"
+    r"is required|cannot be used|can not be used|[Cc]lass validation error)"
+)
+
+SIGNATURES = (
+    Signature(
+        "unsupported-configuration",
+        "is not a valid JSON file",
+        "OSError: It looks like the config file at '/models/m/config.json' is not a valid JSON file.",
+        "Transformers 5.19",
+        where=EXCEPTION,
+    ),
+    Signature(
+        "unsupported-configuration",
+        "alidation error for",
+        "huggingface_hub.errors.StrictDataclassFieldValidationError: Validation error for field "
+        "'hidden_size':",
+        "Transformers 5.19",
+        r"^[\w.]*ValidationError: ",
+        EXCEPTION,
+    ),
+    Signature(
+        "unsupported-configuration",
+        "SGLANG_CPU_OMP_THREADS_BIND is not set",
+        "AssertionError: SGLANG_CPU_OMP_THREADS_BIND is not set, in this case, the total number of "
+        "ranks (dp_size * tp_size * pp_size = 2) should be smaller than or equal to number of "
+        "numa node on the machine 1.",
+        CPU,
+    ),
+    Signature(
+        "unsupported-configuration",
+        "Could not find nvcc",
+        "RuntimeError: Could not find nvcc. Please set CUDA_HOME",
+        SOURCE,
+        where=EXCEPTION,
+    ),
+    Signature(
+        "unsupported-configuration",
+        "Error",
+        "ValueError: The hidden size (2048) is not a multiple of the number of attention heads "
+        "(15).",
+        H200,
+        _REFUSED,
+        EXCEPTION,
+    ),
+)
