@@ -15,7 +15,7 @@ from typing import Any
 
 import yaml
 
-from roles.spec.errors import InventoryError, Path, dotted
+from roles.spec.errors import InventoryError, Path, dotted, shown
 
 DEPTH = 40
 """Levels of nesting that are read; the schema needs fewer than ten."""
@@ -128,7 +128,7 @@ class _Reader:
         if isinstance(value, float) and not math.isfinite(value):
             raise self.error(node, where, "not a finite number")
         if not (value is None or isinstance(value, (int, float))):
-            raise self.error(node, where, f"a tag ({node.tag}) that is not known here; quote it")
+            raise self.error(node, where, f"a tag ({shown(node.tag)}) that is not known here")
         return value
 
     def mapping(self, node: yaml.MappingNode, where: Path) -> dict[str, Any]:

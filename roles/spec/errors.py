@@ -11,7 +11,7 @@ from typing import Any
 Path = tuple[str | int, ...]
 """A place in a YAML document: keys and list indices from the top."""
 
-SHOWN = 60
+SHOWN = 100
 """Characters of a found value that an error shows."""
 
 

@@ -17,7 +17,7 @@ from roles.spec import flags
 from roles.spec.model import EngineSpec, HostSpec
 from roles.spec.quoting import config_value, env_value, exec_line, unit_word
 from sglangctl.config import EngineConfig, HostConfig
-from sglangctl.masking import Masker
+from sglangctl.release import FILES
 
 TEMPLATES = Path(__file__).resolve().parents[2] / "templates"
 VENVS = "/opt/sglang/venvs"
@@ -38,11 +38,12 @@ class Release:
     digest: str
     venv: str
     files: Mapping[str, bytes]
-    """Name -> content; engine.yaml holds the secrets."""
-    modes: Mapping[str, str]
-    """Name -> mode; every file is root's, and its group is the engine's."""
-    shown: Mapping[str, str]
-    """Name -> content with the secrets masked: for plans and diffs."""
+    """Name -> content, as sglangctl/release.py writes them; engine.yaml holds the secrets."""
+
+    @property
+    def modes(self) -> dict[str, str]:
+        """Name -> mode in octal digits; every file is root's, its group the engine's."""
+        return {name: f"{FILES[name]:o}" for name in self.files}
 
 
 @cache
@@ -101,15 +102,7 @@ def render(engine: EngineSpec, *, venv: str) -> Release:
     }
     digest = _digest(engine, files, facts)
     files["manifest.json"] = _json({**facts, "digest": digest}, indent=2)
-    masker = Masker(secret.reveal() for secret in engine.secrets)
-    return Release(
-        engine=engine.name,
-        digest=digest,
-        venv=venv,
-        files=files,
-        modes={name: "640" if name == "engine.yaml" else "644" for name in files},
-        shown={name: masker.mask(content.decode()) for name, content in files.items()},
-    )
+    return Release(engine=engine.name, digest=digest, venv=venv, files=files)
 
 
 def environment(engine: EngineSpec, venv: str) -> dict[str, str]:

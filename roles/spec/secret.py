@@ -7,6 +7,8 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+from roles.spec.errors import shown
+
 SHORTEST = 8
 """Characters; sglangctl's masking leaves words under 4 alone, and shorter keys are guessed."""
 
@@ -59,7 +61,7 @@ def read_secret(
         origin = f"environment variable {name}"
     else:
         path = folder / Path(str(source["file"])).expanduser()
-        origin = f"file {path}"
+        origin = f"file {shown(str(path))}"
         try:
             value = path.read_text(encoding="utf-8")
         except FileNotFoundError:

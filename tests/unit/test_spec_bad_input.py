@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import textwrap
 
 import pytest
@@ -312,3 +313,34 @@ def test_an_unknown_key_at_the_top_concerns_every_host() -> None:
 def test_json_is_yaml_also_with_surrogate_pairs() -> None:
     spec = engine('flags: {chat-template: "\\ud83d\\ude00"}')
     assert spec.flags == {"chat-template": "\U0001f600"}
+
+
+HOSTILE = "\x1b]0;x\x07\r\n$(id)"
+
+
+@pytest.mark.parametrize(
+    "body",
+    [
+        f"user: {json.dumps(HOSTILE)}",
+        f"{json.dumps(HOSTILE)}: 1",
+        f"flags: {{{json.dumps(HOSTILE)}: 1}}",
+        f"replaces: [{json.dumps(HOSTILE)}]",
+        f"environment: {{X: {json.dumps(HOSTILE)}}}",
+        f"nccl: {{overrides: {{{json.dumps(HOSTILE)}: 1}}}}",
+        f"api_key: {{file: {json.dumps('/' + HOSTILE)}}}",
+    ],
+)
+def test_errors_are_harmless_on_a_terminal(body: str) -> None:
+    errors = engine_errors(body)
+    assert errors
+    for error in errors:
+        assert error.isprintable()
+
+
+@pytest.mark.parametrize("name", ["a\x1b[31m", "a\nb", "a b", "x/../y", "$(id)", "a`id`", "-x"])
+def test_host_names_are_harmless_too(name: str) -> None:
+    entry = only(
+        load(f"hosts: {{{json.dumps(name)}: {{engines: {{e: {{model: {{path: /m}}}}}}}}}}")
+    )
+    assert entry.spec is None
+    assert all(error.isprintable() for error in entry.errors)

@@ -27,6 +27,7 @@ from roles.spec.render import (
 from sglangctl.config import load_engine, load_host
 from sglangctl.masking import read_env
 from sglangctl.paths import Paths
+from sglangctl.release import FILES
 from tests.unit.spec_case import engine
 
 PROGRAM = "/usr/local/lib/sglangctl/0123456789abcdef.pyz"
@@ -125,14 +126,11 @@ def test_the_manifest_names_what_the_release_needs() -> None:
     }
 
 
-def test_modes() -> None:
-    assert rendered().modes == {
-        "engine.yaml": "640",
-        "engine.env": "644",
-        "nccl.env": "644",
-        "sglang.service": "644",
-        "manifest.json": "644",
-    }
+def test_the_host_program_knows_every_file_and_keeps_the_secrets_close() -> None:
+    assert set(rendered().files) == set(FILES)
+    modes = rendered().modes
+    assert modes["engine.yaml"] == modes["engine.env"] == "640"
+    assert modes["sglang.service"] == "644"
 
 
 def test_a_venv_path_that_would_need_quoting_is_refused() -> None:

@@ -12,6 +12,7 @@ import pytest
 from roles.spec import Secret, render
 from roles.spec.entry import host_data
 from roles.spec.render import engine_json
+from sglangctl.files import masked_text
 from sglangctl.masking import secrets_of
 from tests.unit.spec_case import engine, engine_errors, engine_text, load, only
 
@@ -45,9 +46,8 @@ def test_it_is_in_the_config_file_and_nowhere_else(tmp_path: Path) -> None:
     assert [name for name, content in release.files.items() if KEY.encode() in content] == [
         "engine.yaml"
     ]
-    assert release.modes["engine.yaml"] == "640"
-    assert not any(KEY in text for text in release.shown.values())
-    assert 'api-key: "***"' in release.shown["engine.yaml"]
+    masked = masked_text(release.files["engine.yaml"])
+    assert masked is not None and "api-key: " in masked and KEY not in masked
     for text in (
         repr(entry),
         str(host_data(entry)),
@@ -103,7 +103,9 @@ def test_a_secret_that_is_not_there(tmp_path: Path) -> None:
     (error,) = engine_errors("api_key: {env: NOT_SET}")
     assert "environment variable NOT_SET is not set on the controller" in error
     (error,) = engine_errors("api_key: {file: gone}", folder=tmp_path)
-    assert f"file {tmp_path}/gone is not there" in error
+    assert f'file "{tmp_path}/gone" is not there' in error
+    (error,) = engine_errors('api_key: {file: "/a\\e[31m"}')
+    assert "\\u001b[31m" in error and "\x1b" not in error
     (error,) = engine_errors("api_key: {file: .}", folder=tmp_path)
     assert "cannot be read: Is a directory" in error
 
