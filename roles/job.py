@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
 
+from jinja2 import TemplateError
 from pyinfra.context import host
 
 from roles.engine.venv import Venv
@@ -119,7 +120,11 @@ def begin(deploy: str) -> Job | None:
             "the host its data with roles.spec"
         )
         return None
-    job = make(spec, sudo=bool(host.data.get("_sudo")))
+    try:
+        job = make(spec, sudo=bool(host.data.get("_sudo")))
+    except (TemplateError, ValueError, OSError) as error:
+        fail_host(f"what the inventory describes cannot be rendered, nothing was touched: {error}")
+        return None
     return job if job.facts() is not None else None
 
 

@@ -33,6 +33,7 @@ def run_step(
     ok, output = running.get()
     if not ok:
         lines = [line for line in output.output_lines if line.strip()][-SHOWN:]
+        lines = lines or ["no output came: was the link to the host lost? then deploy again"]
         raise HostFailed("\n".join([f"{title} failed:", *(f"  {line}" for line in lines), then]))
     return list(output.stdout_lines)
 
