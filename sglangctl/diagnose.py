@@ -15,10 +15,13 @@ from sglangctl.causes import CAUSES, Cause
 from sglangctl.signatures import SIGNATURES, Signature, find
 
 __all__ = [
+    "ARGUMENTS",
     "CAUSES",
+    "FOLDER",
     "OUTCOMES",
     "PHASES",
     "SIGNATURES",
+    "TOKENIZER",
     "Cause",
     "Context",
     "Finding",
@@ -51,6 +54,11 @@ OUTCOMES = {
 }
 
 
+FOLDER = "making a folder"
+TOKENIZER = "reading the tokenizer's files"
+ARGUMENTS = "checking the arguments"
+
+
 @dataclass(frozen=True)
 class Context:
     """What the classification of a line depends on besides the line."""
@@ -62,10 +70,8 @@ class Context:
     """Speculative decoding is declared."""
     loading_drafter: bool = False
     """The drafter's weights are being loaded, not the target's."""
-    making_folder: bool = False
-    """The traceback passed through makedirs or mkdir."""
-    reading_tokenizer: bool = False
-    """The traceback passed through the tokenizer's files."""
+    doing: frozenset[str] = frozenset()
+    """What the traceback's frames pass through: FOLDER, TOKENIZER, ARGUMENTS."""
 
 
 @dataclass(frozen=True)
@@ -83,6 +89,7 @@ _CANNOT_MAKE = re.compile(
     r"\[Errno (?:1|2|13|17|20|30)\]"
 )
 
+_REFUSAL = re.compile(r"^(?:ValueError|AssertionError|NotImplementedError)\b")
 _NO_JSON = re.compile(r"^(?:json\.decoder\.)?JSONDecodeError\b|^Exception: .*(?:EOF|expected)")
 
 
@@ -91,12 +98,14 @@ def classify(line: str, context: Context, exception: bool = False) -> Finding | 
 
     exception: it is the last line of a traceback, or belongs to that line's message.
     """
-    if exception and context.making_folder and _CANNOT_MAKE.match(line):
+    if exception and FOLDER in context.doing and _CANNOT_MAKE.match(line):
         return Finding("cache-not-writable", line)
-    if exception and context.reading_tokenizer and _NO_JSON.match(line):
+    if exception and TOKENIZER in context.doing and _NO_JSON.match(line):
         return Finding("tokenizer-missing", line)
     signature = find(line, exception)
     if signature is None:
+        if exception and ARGUMENTS in context.doing and _REFUSAL.match(line):
+            return Finding("unsupported-configuration", line)
         return None
     return Finding(_refine(signature.cause, line, context), line, signature.effect)
 

@@ -41,7 +41,7 @@ SIGNATURES = (
         "rchitectures",
         "ValueError: Model architectures ['NoSuchForCausalLM'] are not supported for now.",
         f"{H200}; {SOURCE}",
-        r"[Aa]rchitectures? .*(?:not supported|no SGLang|failed to be inspected)",
+        r"[Aa]rchitectures? .*(?:not supported|failed to be inspected)",
         EXCEPTION,
     ),
     Signature(

@@ -6,10 +6,11 @@ from sglangctl.signatures.base import CPU, EXCEPTION, H200, SOURCE, Signature
 
 # An interpreter's class name before a message: "torch.AcceleratorError: CUDA error: ...".
 _REFUSED = (
-    r"^[\w.]*(?:ValueError|AssertionError|NotImplementedError|RuntimeError|ValidationError|"
-    r"KeyError|TypeError)\b.*(?:divisible|not a multiple|not supported|unsupported|Unsupported|"
-    r"only support|does not support|incompatible|not compatible|must be|should be|requires|"
-    r"is required|cannot be used|can not be used|[Cc]lass validation error)"
+    r"^[\w.]*(?:RuntimeError|KeyError|TypeError)\b.*(?:divisible|not a multiple|not supported|"
+    r"unsupported|Unsupported|only support|does not support)|"
+    r"^[\w.]*(?:ValueError|AssertionError|NotImplementedError|ValidationError)\b.*(?:divisible|"
+    r"not a multiple|support|compatible|conflict|exclusive|must |should |requires|required|"
+    r"annot |can not |greater than|larger than|exceed|alidation error)"
 )
 
 SIGNATURES = (

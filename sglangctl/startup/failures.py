@@ -9,7 +9,7 @@ from __future__ import annotations
 import re
 from dataclasses import dataclass, replace
 
-from sglangctl.diagnose import Context, Finding, classify
+from sglangctl.diagnose import ARGUMENTS, FOLDER, TOKENIZER, Context, Finding, classify
 from sglangctl.startup.loglines import LINE_LIMIT, Line
 
 RECENT_S = 120.0
@@ -17,6 +17,16 @@ RECENT_S = 120.0
 an uncaught exception and the exit was 10 s; a failed bind is certain by itself)."""
 _KEEP = 64
 _MESSAGE_LINES = 60
+
+# What stands in a traceback's frames, and what is being done there.
+_FRAMES = (
+    ("makedirs", FOLDER),
+    ("mkdir", FOLDER),
+    ("tokenization_", TOKENIZER),
+    ("get_tokenizer(", TOKENIZER),
+    ("/server_args.py", ARGUMENTS),
+    ("/arg_groups/", ARGUMENTS),
+)
 
 _EXCEPTION = re.compile(r"^[A-Za-z_][\w.]*(?:Error|Exception|Interrupt|Exit|Timeout|Failure)\b:?")
 _CRASHED = re.compile(r"^Subprocess (\S+) \(pid=\d+\) crashed with exit code (-?\d+)")
@@ -63,8 +73,8 @@ class Crash:
 class _Traceback:
     rank: str
     fatal: bool
-    making_folder: bool = False
-    reading_tokenizer: bool = False
+    doing: frozenset[str] = frozenset()
+    """What its frames pass through."""
     message_left: int = 0
     """Lines that may still belong to the exception's message; 0: still among the frames."""
     frames: int = 0
@@ -119,12 +129,8 @@ class Failures:
         exception = False
         if rank is None and traceback is not None:
             exception = self._in_traceback(t, text, traceback)
-            if exception and (traceback.making_folder or traceback.reading_tokenizer):
-                context = replace(
-                    context,
-                    making_folder=traceback.making_folder,
-                    reading_tokenizer=traceback.reading_tokenizer,
-                )
+            if exception and traceback.doing:
+                context = replace(context, doing=traceback.doing)
         elif rank is None and _EXCEPTION.match(text):
             # Printed without a traceback of its own (the end of one that was cut, or of a child).
             exception = True
@@ -165,10 +171,9 @@ class Failures:
         if not traceback.message_left:
             if text[:1] in (" ", "\t", "^", "|", "+"):
                 traceback.frames += 1
-                if "makedirs" in text or "mkdir" in text:
-                    traceback.making_folder = True
-                elif "tokenization_" in text or "get_tokenizer(" in text:
-                    traceback.reading_tokenizer = True
+                for mark, deed in _FRAMES:
+                    if mark in text:
+                        traceback.doing |= {deed}
                 return False
             if not text.strip():
                 return False

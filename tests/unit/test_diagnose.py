@@ -9,7 +9,17 @@ import pytest
 
 from sglangctl import journal, signatures
 from sglangctl.causes import Cause
-from sglangctl.diagnose import CAUSES, OUTCOMES, PHASES, SIGNATURES, Context, classify, table
+from sglangctl.diagnose import (
+    CAUSES,
+    FOLDER,
+    OUTCOMES,
+    PHASES,
+    SIGNATURES,
+    TOKENIZER,
+    Context,
+    classify,
+    table,
+)
 from sglangctl.startup.loglines import Splitter
 
 ROOT = Path(__file__).parent.parent.parent
@@ -136,20 +146,20 @@ def test_a_weight_of_another_shape_is_the_drafters_fault_only_while_it_loads() -
     ],
 )
 def test_a_folder_that_cannot_be_made(line: str) -> None:
-    found = classify(line, Context(making_folder=True), exception=True)
+    found = classify(line, Context(doing=frozenset({FOLDER})), exception=True)
     assert found is not None and found.cause == "cache-not-writable"
     assert classify(line, Context(), exception=True) is None
 
 
 def test_a_full_disk_is_a_full_disk_also_while_a_folder_is_made() -> None:
     line = "OSError: [Errno 28] No space left on device: '/var/cache/x'"
-    found = classify(line, Context(making_folder=True), exception=True)
+    found = classify(line, Context(doing=frozenset({FOLDER})), exception=True)
     assert found is not None and found.cause == "disk-full"
 
 
 def test_a_tokenizer_file_that_is_cut() -> None:
     line = "json.decoder.JSONDecodeError: Expecting value: line 1 column 6 (char 5)"
-    found = classify(line, Context(reading_tokenizer=True), exception=True)
+    found = classify(line, Context(doing=frozenset({TOKENIZER})), exception=True)
     assert found is not None and found.cause == "tokenizer-missing"
     assert classify(line, Context(), exception=True) is None
 

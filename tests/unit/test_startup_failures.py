@@ -112,10 +112,15 @@ def test_an_exit_with_the_last_words_of_the_main_process() -> None:
 def test_frames_of_the_traceback_tell_what_was_being_done() -> None:
     denied = "PermissionError: [Errno 13] Permission denied: '/x'"
     no_json = "json.decoder.JSONDecodeError: Expecting value: line 1 column 1 (char 0)"
+    refused = "unsupported-configuration"
     for frame, line, cause in (
         ("    os.makedirs(folder)", denied, "cache-not-writable"),
         ('  File "tokenization_utils.py", line 9, in x', no_json, "tokenizer-missing"),
         ('  File "other.py", line 9, in x', no_json, "unknown"),
+        ('  File "/x/srt/server_args.py", line 9, in check', "AssertionError", refused),
+        ('  File "/x/arg_groups/spec.py", line 9, in check', "ValueError: no such pair", refused),
+        ('  File "/x/arg_groups/spec.py", line 9, in check', "KeyError: 'x'", "unknown"),
+        ('  File "other.py", line 9, in x', "AssertionError", "unknown"),
     ):
         text = f"Traceback (most recent call last):\n{frame}\n{line}\n"
         assert feed(Startup(), launch(), raw(5, text), exit_(6, 1)).cause == cause
