@@ -149,7 +149,7 @@ def test_the_same_host_by_another_way(host: Host, tmp_path: Path, way: str) -> N
     # One more variable: release, switch and readiness go this way too.
     engines = {"chat": {**ENGINE, "environment": {"WAY": way}}}
     inventory = write_inventory(tmp_path / "hosts.yml", {name: {**section, "engines": engines}})
-    assert list(pending(inventory).values())[0] == [name]
+    assert next(iter(pending(inventory).values())) == [name]
     done = deploy(inventory, "-y")
     assert done.returncode == 0, text_of(done)
     main = show(host, "sglang-chat.service", "MainPID")
