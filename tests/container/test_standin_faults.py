@@ -388,10 +388,10 @@ def test_scheduler_killed(machine: Machine) -> None:
     os.kill(scheduler, signal.SIGKILL)
     begin = time.monotonic()
     run.until(lambda: f"Subprocess scheduler_0 (pid={scheduler}) crashed" in run.log, "noticed")
-    assert time.monotonic() - begin < 2
+    assert time.monotonic() - begin < 5
     assert run.hangs("/health") and run.hangs("/v1/models")
     fails_after_serving(run, -9, "crashed with exit code -9. Triggering SIGQUIT for cleanup...")
-    assert 2 <= time.monotonic() - begin < 8
+    assert 2 <= time.monotonic() - begin < 15
 
 
 def fails_after_serving(run: Run, code: int, *texts: str) -> None:

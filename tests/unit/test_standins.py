@@ -190,3 +190,13 @@ def test_vllm_engine_core_killed(machine: Machine) -> None:
     run.until(lambda: run.get("/health")[0] == 503, "unhealthy")
     assert run.exit() == 0
     run.until(lambda: "VLLM::Worker" not in run.session().values(), "worker gone")
+
+
+def test_vllm_engine_core_stopped(machine: Machine) -> None:
+    run = machine.vllm(START_S="0.1", STOP_S="0.1", TERM_S="1.5")
+    run.until(run.serves, "serving")
+    os.kill(run.titled("VLLM::EngineCore"), signal.SIGSTOP)
+    assert run.get("/health")[0] == 200
+    begin = time.monotonic()
+    run.process.terminate()
+    assert run.exit() == 0 and time.monotonic() - begin > 1.5

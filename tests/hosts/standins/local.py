@@ -87,13 +87,15 @@ class Machine:
         path = self.folder / "fake-nvidia.json"
         devices = {"gpus": 2, "devices": str(self.folder / "dev"), "run": str(self.folder / "run")}
         path.write_text(json.dumps({**devices, **config}))
-        return subprocess.run(
+        done = subprocess.run(
             [sys.executable, str(STANDINS / "nvidia_smi.py"), *argv],
             env={**os.environ, "FAKE_NVIDIA_CONFIG": str(path)},
             capture_output=True,
             text=True,
             check=False,
         )
+        assert not done.stderr, done.stderr
+        return done
 
     def holders(self, index: int) -> set[int]:
         """Pids of those who hold a device open."""

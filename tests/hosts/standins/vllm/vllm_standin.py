@@ -230,7 +230,13 @@ def main(argv: list[str]) -> int:
     while state.in_flight:
         time.sleep(0.1)
     time.sleep(STOP_S)
-    kill_children(engine, others)
+    # One that does not end (stopped, say) is waited for, then killed.
+    end = time.monotonic() + float(option("TERM_S", "45"))
+    gone = False
+    while not gone and time.monotonic() < end:
+        gone = os.waitpid(engine, os.WNOHANG) != (0, 0)
+        time.sleep(0.05)
+    kill_children(None if gone else engine, others)
     return code
 
 

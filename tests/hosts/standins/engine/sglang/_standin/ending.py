@@ -177,6 +177,13 @@ class Ending:
         self._kill_children()
         os._exit(code)
 
+    def as_recorded(self, returncode: int) -> NoReturn:
+        """The end of a replayed journal."""
+        self._kill_children()
+        if returncode < 0:
+            os.kill(os.getpid(), -returncode)
+        os._exit(returncode)
+
     def kill_all(self) -> NoReturn:
         """kill_process_tree with the parent: exit status -9."""
         self._say_killing(True)

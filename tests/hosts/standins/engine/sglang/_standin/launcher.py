@@ -7,18 +7,19 @@ import multiprocessing.connection
 import os
 import queue
 import signal
+import socket
 import sys
 import threading
 import time
 from multiprocessing.connection import Connection
 from typing import Any, NoReturn
 
-from sglang._standin import capture, detokenizer, errors, model, options, rank, wiring
+from sglang._standin import detokenizer, errors, options, rank, replay, resolution, wiring
 from sglang._standin.ending import Ending
 from sglang._standin.flags import ServerArgs, prepare_server_args
 from sglang._standin.log import VERSION, Log, raw, traceback
 from sglang._standin.manager import Manager
-from sglang._standin.shared.devices import Devices, present
+from sglang._standin.shared.devices import Devices
 from sglang._standin.shared.http_server import Server, listen
 from sglang._standin.warmup import WarmupError, warm_up
 
@@ -26,7 +27,6 @@ FRAMES = [
     ("sglang/launch_server.py", 84, "<module>"),
     ("sglang/srt/server_args.py", 277, "resolve_once"),
 ]
-MAKEDIRS = [("flashinfer/jit/core.py", 18, "<module>"), ("os.py", 225, "makedirs")]
 
 
 def main(argv: list[str]) -> NoReturn:
@@ -40,7 +40,7 @@ def main(argv: list[str]) -> NoReturn:
     args = prepare_server_args(argv)
     log = Log(args.log_level)
     try:
-        config = resolve(args, log)
+        config = resolution.resolve(args, log)
         Launcher(args, log, config).run()
     except errors.LauncherError as error:
         me = os.getpid()
@@ -53,58 +53,6 @@ def main(argv: list[str]) -> NoReturn:
         for child in multiprocessing.active_children():
             child.kill()
         os._exit(1)
-
-
-def resolve(args: ServerArgs, log: Log) -> dict[str, Any]:
-    """Everything that fails before there are children; returns the model's configuration."""
-    name, _ = options.fault()
-    if args.disable_cuda_graph:
-        log.line(
-            "\x1b[1;33m'--disable-cuda-graph' is deprecated and will be removed in a future "
-            "release. Use '--cuda-graph-backend-{decode,prefill}=disabled' instead.\x1b[0m",
-            "warning",
-        )
-    if name in errors.LAUNCHER:
-        site = os.path.dirname(os.path.dirname(os.path.dirname(__file__)))
-        raise errors.LauncherError(errors.launcher_text(name, site))
-    if name in errors.SIGNALS and errors.SIGNALS[name][2] == "launcher":
-        os.kill(os.getpid(), errors.SIGNALS[name][1])
-    if name and name not in errors.ALL:
-        sys.exit(f"STANDIN_FAULT={name} is not one of: {', '.join(errors.ALL)}")
-    try:
-        os.makedirs(capture.cache_folder(), exist_ok=True)
-    except OSError as error:
-        text = f"{type(error).__name__}: {error}"
-        raise errors.LauncherError(text, *MAKEDIRS) from None
-    config = model.check(args.model_path, args.trust_remote_code)
-    if args.device != "cpu" and not visible():
-        raise errors.LauncherError(
-            "RuntimeError: No accelerator (CUDA, XPU, HPU, NPU, MUSA, MPS) or platform plugin is "
-            "available."
-        )
-    if args.attention_backend == "trtllm_mla" and args.device != "cpu":
-        raise errors.LauncherError(errors.launcher_text("unsupported-configuration", ""))
-    if args.speculative_algorithm:
-        shape = [
-            args.speculative_num_steps,
-            args.speculative_eagle_topk,
-            args.speculative_num_draft_tokens,
-        ]
-        if None in shape and any(value is not None for value in shape):
-            raise errors.LauncherError("AssertionError")
-        if args.speculative_draft_model_path:
-            model.resolve(args.speculative_draft_model_path)
-    model.check_tokenizer(args.tokenizer_path)
-    return config
-
-
-def visible() -> list[int]:
-    """Device indices that this engine may use."""
-    there = present(options.devices())
-    asked = os.environ.get("CUDA_VISIBLE_DEVICES")
-    if asked is None:
-        return there
-    return [int(word) for word in asked.split(",") if word.strip().isdigit() and int(word) in there]
 
 
 class Launcher:
@@ -123,7 +71,7 @@ class Launcher:
         """One device index a rank; -1 for one that is not there, nothing on a processor."""
         if self.args.device == "cpu":
             return []
-        mine = visible()
+        mine = resolution.visible()
         first, step = self.args.base_gpu_id, self.args.gpu_id_step
         places = [first + step * number for number in range(self.args.tp_size)]
         return [mine[place] if place < len(mine) else -1 for place in places]
@@ -131,6 +79,8 @@ class Launcher:
     def run(self) -> NoReturn:
         """The whole life of the engine."""
         held = Devices([gpu for gpu in self.gpus if gpu >= 0], options.devices())
+        if replay.asked():
+            replay.play(self, held)
         self.log.line("Fail to set RLIMIT_NOFILE: current limit exceeds maximum limit", "warning")
         items = self.args.items()
         if VERSION >= (0, 5, 20):
@@ -142,7 +92,11 @@ class Launcher:
             "Using default HuggingFace chat template with detected content format: string"
         )
         signal.signal(signal.SIGQUIT, lambda *_: self.ending.child_failed_in_start())
-        links = self._spawn()
+        manager, tokens = self.await_ranks(self.spawn())
+        self._serve(manager, tokens, held)
+
+    def await_ranks(self, links: dict[str, Any]) -> tuple[Manager, int]:
+        """Wait for all ranks; from then on a dead child is a crash while serving."""
         ready = self._wait_ready(links["ready"])
         self.ending.serving_from_here()
         signal.signal(signal.SIGQUIT, lambda *_: self.events.put(("quit", None)))
@@ -156,9 +110,9 @@ class Launcher:
         )
         self.ending.manager = manager
         threading.Thread(target=self._watchdog, daemon=True).start()
-        self._serve(manager, ready, held)
+        return manager, int(ready["max_total_num_tokens"])
 
-    def _spawn(self) -> dict[str, Any]:
+    def spawn(self) -> dict[str, Any]:
         """Start the ranks and the detokenizer with multiprocessing's spawn, as the engine does."""
         context = multiprocessing.get_context("spawn")
         pipe = multiprocessing.connection.Pipe
@@ -233,9 +187,7 @@ class Launcher:
                     self.events.put(("dead", (name, process.pid, process.exitcode)))
                     return
 
-    def _serve(self, manager: Manager, ready: dict[str, Any], held: Devices) -> NoReturn:
-        from sglang._standin.server import Routes
-
+    def _serve(self, manager: Manager, tokens: int, held: Devices) -> NoReturn:
         me = os.getpid()
         signal.signal(signal.SIGTERM, lambda *_: self.events.put(("term", None)))
         self.log.uvicorn(f"Started server process [{me}]")
@@ -257,13 +209,23 @@ class Launcher:
             )
             self.log.uvicorn("Waiting for application shutdown.")
             self._port_taken(warm)
-        routes = Routes(manager, self.config, ready["max_total_num_tokens"])
-        server = Server(listener, routes.route, self.log.access)
-        self.ending.server = server
-        threading.Thread(target=server.serve_forever, args=(0.1,), daemon=True).start()
+        self.answer(manager, tokens, listener)
         self.log.uvicorn(
             f"Uvicorn running on http://{address[0]}:{address[1]} (Press CTRL+C to quit)"
         )
+        self.wait(held)
+
+    def answer(self, manager: Manager, tokens: int, listener: socket.socket) -> None:
+        """Serve requests on a bound socket."""
+        from sglang._standin.server import Routes
+
+        routes = Routes(manager, self.config, tokens)
+        server = Server(listener, routes.route, self.log.access)
+        self.ending.server = server
+        threading.Thread(target=server.serve_forever, args=(0.1,), daemon=True).start()
+
+    def wait(self, held: Devices) -> NoReturn:
+        """Handle what happens, until one of it ends this process."""
         while held:
             self._handle(*self.events.get())
         raise AssertionError("unreachable")

@@ -14,7 +14,9 @@ VERSION = tuple(int(part) for part in __version__.partition("+")[0].split(".")[:
 
 
 class Log:
-    """One process's log."""
+    """One process's log; `silent` leaves this process's own lines out (see replay.py)."""
+
+    silent = False
 
     def __init__(self, level: str = "info", rank: str = "") -> None:
         self.level = LEVELS.get(level.lower(), 20)
@@ -22,7 +24,7 @@ class Log:
 
     def line(self, message: str, level: str = "info") -> None:
         """One line of the engine's own log."""
-        if LEVELS[level] >= self.level:
+        if LEVELS[level] >= self.level and not Log.silent:
             raw(f"[{stamp()}{self.rank}] {message}\n")
 
     def uvicorn(self, message: str, kind: str = "INFO") -> None:

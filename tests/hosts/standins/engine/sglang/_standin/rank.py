@@ -7,7 +7,7 @@ import signal
 import time
 from typing import Any, NoReturn
 
-from sglang._standin import errors, memory, model, options
+from sglang._standin import errors, memory, model, options, replay
 from sglang._standin.log import VERSION, Log, bar, raw, traceback
 from sglang._standin.shared.devices import Devices
 from sglang._standin.shared.title import die_with_parent, retitle
@@ -22,6 +22,7 @@ FRAMES = {
 
 def run(wiring: Rank) -> None:
     """Entry of the process."""
+    Log.silent = replay.quiet()
     starter = Starter(wiring)
     starter.imports()
     try:
@@ -78,6 +79,7 @@ class Starter:
                 "Tree cache initialized: source=default impl=UnifiedRadixCache hybrid_swa=False "
                 "hybrid_ssm=False hicache_attached=False"
             )
+        Log.silent = False
         try:
             self.wiring.ready.send({"max_total_num_tokens": tokens})
         except OSError:
@@ -224,7 +226,7 @@ class Starter:
 
     def bar(self, text: str, end: bool = False) -> None:
         """Progress bars are rank 0's."""
-        if self.wiring.number == 0:
+        if self.wiring.number == 0 and not Log.silent:
             raw("\n" if end else f"\r{text}")
 
     def strike(self, phase: str) -> None:
