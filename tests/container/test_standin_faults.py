@@ -302,6 +302,7 @@ def test_hang_and_a_stopped_rank_stand_still(machine: Machine) -> None:
     victim = stopped.titled("sglang::scheduler_TP1")
     stopped.until(lambda: state(victim) == "T", "stopped")
     hanging.until(lambda: "Init parallel begin." in hanging.log, "connecting")
+    stopped.until(lambda: "sglang is using nccl" in stopped.log, "connecting")
     sizes = [len(run.log) for run in (hanging, stopped)]
     time.sleep(1.5)
     assert [len(run.log) for run in (hanging, stopped)] == sizes
