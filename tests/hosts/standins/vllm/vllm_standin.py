@@ -210,13 +210,13 @@ def main(argv: list[str]) -> int:
     listener = listen(args.host, args.port)
     state = State(args, engine)
     others = [] if args.api_server_count < 2 else start_api_servers(args, engine, listener)
-    if not others:
-        serve(state, listener)
-    log(f"Starting vLLM server on http://{args.host}:{args.port}, {len(held.gpus)} GPUs")
     if IGNORE_TERM:
         signal.signal(signal.SIGTERM, signal.SIG_IGN)
     else:
         signal.signal(signal.SIGTERM, lambda *_: stop.set())
+    if not others:
+        serve(state, listener)
+    log(f"Starting vLLM server on http://{args.host}:{args.port}, {len(held.gpus)} GPUs")
     code = 0
     while not stop.wait(0.1):
         if os.waitpid(engine, os.WNOHANG) != (0, 0):
