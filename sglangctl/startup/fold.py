@@ -15,10 +15,10 @@ from sglangctl.startup.loglines import Splitter, bar
 from sglangctl.startup.motion import Motion
 from sglangctl.startup.phases import ORDER, Phases
 from sglangctl.startup.progress import Work
+from sglangctl.startup.proof import Proof
 from sglangctl.startup.ranks import Ranks
 from sglangctl.startup.service import Service
 from sglangctl.startup.values import mappings, number, text, whole
-from sglangctl.startup.verdict import Proof
 
 _FLUSH_S = 0.5
 """A line that has not ended for this long is read as it is."""
