@@ -7,6 +7,7 @@ a thread of their own with one question in flight, and their answers are taken w
 from __future__ import annotations
 
 import os
+import re
 import select
 import time
 from dataclasses import dataclass
@@ -19,7 +20,7 @@ from sglangctl.http_probe import Answer, Endpoint, Prober, ask
 from sglangctl.logtail import OWN_WORDS, Logtail, Piece
 from sglangctl.pidwatch import Pidwatch
 from sglangctl.processes import Collector, Process, shape
-from sglangctl.proof import Proof, gather, served_models
+from sglangctl.proof import Proof, gather
 from sglangctl.recorder import Recorder
 from sglangctl.run import Run
 
@@ -32,6 +33,8 @@ TICK_S = 1.0
 PROOF_TRIES = 3
 PROOF_AGAIN_S = 30.0
 SHM_FULL_MIB = 16
+CRASH = re.compile(r"exit ?code|sigquit", re.I)
+"""In a line of the engine on a process of its own that ended."""
 SOFT_ENDS = (0, -15, 143)
 """Exit statuses of an engine that was asked to end, as far as they show it."""
 STOP_NEWS_S = 0.8
@@ -63,7 +66,6 @@ class Collection:
         self.processes: list[Process] = []
         self._shape: Any = None
         self._owner: port_owner.Owner | str | None = "unknown"
-        self._models_asked = False
         self._stop_said = False
         self._frozen: Path | None = None
         self._kills = oom.Counter(oom.memory_folders(run.main_pid))
@@ -110,12 +112,18 @@ class Collection:
         up = self.recorder.up
         self._answers()
         if self._is_due("log", now, LOG_S * (2 if up else 1)):
-            self._log(self._tail.poll())
+            pieces = self._tail.poll()
+            if any(CRASH.search(piece.text) for piece in pieces):
+                # The kernel's counters first: they say why a process ended with -9.
+                self._due["look"] = now + self._limits.sample_s
+                self._look(now, up)
+            self._log(pieces)
         if self._is_due("look", now, self._limits.sample_s):
             self._look(now, up)
         if now >= self._due["gpu"] and self._gpu.start(gpus.read):
             self._due["gpu"] = now + (GPU_UP_S if up else self._limits.sample_s)
-        if now >= self._due["health"] and self._http.start(self._question()):
+        where, limit_s = self._where, self._limits.http_timeout_s
+        if now >= self._due["health"] and self._http.start(lambda: ask(where, "/health", limit_s)):
             self._due["health"] = now + 3600.0  # set anew when the answer is there
         self._start_proof(now, up)
         t = self.run.t()
@@ -126,6 +134,9 @@ class Collection:
     def finish(self, end: End) -> None:
         """The main process is gone: its last words, then the `exit` event."""
         self._answers()
+        kills = self._kills.kills()
+        if kills:
+            self.recorder.record(self.run.t(), "process", oom_kills=kills)
         self._log(self._tail.drain())
         self._note_stop()
         asked = time.monotonic() + STOP_NEWS_S
@@ -136,7 +147,6 @@ class Collection:
             self._note_stop()
         known = {process.pid for process in self.processes} | {self.run.main_pid}
         fields: dict[str, Any] = {"returncode": end.returncode}
-        kills = self._kills.kills()
         if kills is not None:
             fields.update(oom_kills=kills, oom=kills > 0)
         if kills is None or kills == 0:
@@ -236,13 +246,6 @@ class Collection:
         found = procfs.stat(pid) if pid is not None else None
         return main is None or found is None or found.start >= main.start
 
-    def _question(self) -> Any:
-        where, limit_s = self._where, self._limits.http_timeout_s
-        path = "/health"
-        if self.recorder.up and not self._models_asked:
-            self._models_asked, path = True, "/v1/models"
-        return lambda: ask(where, path, limit_s)
-
     def _answers(self) -> None:
         answer = self._http.poll()
         if answer is not None:
@@ -261,17 +264,7 @@ class Collection:
         up = self.recorder.up
         pause = self._limits.probe_serving_s if up else self._limits.probe_starting_s
         self._due["health"] = time.monotonic() + pause
-        fields: dict[str, Any] = {
-            "path": answer.path,
-            "status": answer.status,
-            "error": answer.error,
-            "seconds": round(answer.seconds, 3),
-        }
-        if answer.path == "/v1/models":
-            models = served_models(answer)
-            if models is not None:
-                fields["models"] = list(models)
-            self._due["health"] = time.monotonic()
+        fields = http_fields(answer)
         if answer.error != "ConnectionRefusedError" and not self._port_is_ours:
             # Somebody answers: who it is belongs before the answer.
             self._look_at_port()
@@ -324,14 +317,17 @@ class Collection:
             self._proof_due = now + 3600.0  # set anew if another try is wanted
 
     def _take_proof(self, proof: Proof) -> None:
+        if proof.models is not None:
+            models: dict[str, Any] = http_fields(proof.models)
+            if proof.facts.served_models is not None:
+                models["models"] = list(proof.facts.served_models)
+            self.recorder.record(self.run.t(), "http", **models)
         made = proof.generation
         if made is None:
             # /health was not 200 just then: the probes say so; once more a little later.
             self._proof_due = time.monotonic() + PROOF_AGAIN_S
             return
         fields = made.event()
-        if proof.facts.served_models is not None:
-            fields["models"] = list(proof.facts.served_models)
         if self.config.drafter is not None and proof.acceptance is not None:
             length = proof.acceptance.length
             fields["accept_length"] = None if length is None else round(length, 3)
@@ -350,6 +346,16 @@ class Collection:
             and unit.being_stopped(self.config.unit, self.run.id)
         ):
             self.stopping("systemd")
+
+
+def http_fields(answer: Answer) -> dict[str, Any]:
+    """The fields of an `http` event."""
+    return {
+        "path": answer.path,
+        "status": answer.status,
+        "error": answer.error,
+        "seconds": round(answer.seconds, 3),
+    }
 
 
 def frozen(folder: Path) -> bool:

@@ -25,6 +25,8 @@ class Proof:
     facts: Facts
     generation: Generation | None
     acceptance: Acceptance | None
+    models: Answer | None = None
+    """The answer of /v1/models."""
 
 
 def gather(
@@ -84,7 +86,7 @@ def gather(
         accept_length=acceptance.length if acceptance else None,
         accept_source=acceptance.source if acceptance else "no generation to measure it on",
     )
-    return Proof(facts, generation, acceptance)
+    return Proof(facts, generation, acceptance, models)
 
 
 def served_models(answer: Answer) -> tuple[str, ...] | None:

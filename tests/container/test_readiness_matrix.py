@@ -6,6 +6,7 @@ from __future__ import annotations
 
 import json
 import os
+import subprocess
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -464,3 +465,79 @@ def test_unresponsive_is_restarted_where_the_inventory_wants_it(engine: EngineUn
     steps = [e for e in engine.events(start) if e["kind"] == "step"]
     assert [step["step"] for step in steps] == ["stacks", "stop"]
     engine.until("ready")
+
+
+FREEZER = Path("/sys/fs/cgroup/freezer")
+
+
+@pytest.mark.skipif(not FREEZER.is_dir(), reason="no cgroup v1 freezer on this machine")
+def test_frozen_from_outside_the_container(engine: EngineUnit) -> None:
+    started(engine)
+    engine.until("ready")
+    titles = ("sglang::scheduler", "sglang::detokenizer")
+    inside = {engine.main_pid(), *(engine.pid(title) for title in titles)}
+    cgroup = FREEZER / f"{engine.host.name}-frozen"
+    cgroup.mkdir()
+    pids = pids_outside(engine.host, inside)
+    try:
+        homes = {pid: freezer_of(pid) for pid in pids}
+        for pid in pids:
+            (cgroup / "cgroup.procs").write_text(str(pid))
+        (cgroup / "freezer.state").write_text("FROZEN")
+        frozen = engine.now()
+        verdict = engine.until("unresponsive", 90)
+        # No process is in state T: only that nothing answers tells.
+        assert verdict["t"] <= frozen + (31.0 if RECORD else 15.0)
+        looks = [e for e in engine.events() if e["kind"] == "process" and e["t"] > frozen + 1.5]
+        states = {p["state"] for p in looks[-1]["processes"] if p["name"].startswith("sglang::")}
+        assert "T" not in states
+    finally:
+        (cgroup / "freezer.state").write_text("THAWED")
+        for pid in pids:
+            (homes[pid] / "cgroup.procs").write_text(str(pid))
+        cgroup.rmdir()
+    assert poll(lambda: engine.verdicts()[-1]["outcome"] in UP, 60), engine.verdicts()[-1]
+    after = [{"state": "unresponsive", "after_s": frozen - 1.0, "by_s": verdict["t"] + 2.0}]
+    serving = first(engine, lambda e: e["kind"] == "verdict" and e["outcome"] in UP)
+    record(
+        engine,
+        "frozen",
+        {"engine": "sglang", "outcome": "serving", "by_s": serving + 1.0, "after": after},
+    )
+
+
+def pids_outside(host: Host, inside: set[int]) -> list[int]:
+    """This machine's pids of processes that have the pids `inside` in the container."""
+    done = subprocess.run(
+        ["docker", "top", host.name, "-eo", "pid"], capture_output=True, text=True, check=True
+    )
+    found = []
+    for word in done.stdout.split()[1:]:
+        status = Path(f"/proc/{word}/status").read_text()
+        line = next(line for line in status.splitlines() if line.startswith("NSpid:"))
+        if int(line.split()[-1]) in inside:
+            found.append(int(word))
+    assert len(found) == len(inside)
+    return found
+
+
+def freezer_of(pid: int) -> Path:
+    """The freezer cgroup of a process of this machine."""
+    for line in Path(f"/proc/{pid}/cgroup").read_text().splitlines():
+        _, controllers, path = line.split(":", 2)
+        if controllers == "freezer":
+            return FREEZER / path.lstrip("/")
+    raise AssertionError(f"process {pid} has no freezer cgroup")
+
+
+def test_out_of_memory_by_the_container_s_limit(host_factory: HostFactory, tmp_path: Path) -> None:
+    host = host_factory("oom", gpus=2, memory="400m")
+    prepare(host)
+    engine = EngineUnit(host, tmp_path)
+    started(engine, standin={"HOST_MEMORY_MIB": 700, "LOADING_S": 4})
+    verdict = failed(engine, "host-out-of-memory", "host-out-of-memory", 60)
+    assert verdict["phase"] == "loading"
+    ended = next(e for e in engine.events() if e["kind"] == "exit")
+    assert ended["oom"] is True and ended["oom_kills"] >= 1
+    engine.stop()
+    assert poll(lambda: not engine.processes(), 10)
