@@ -106,8 +106,12 @@ class Service:
             self.list_models(event)
         if path == "/metrics":
             self._metrics(t, event)
-        if (number(event.get("clients")) or 0.0) > 0:
+        clients = number(event.get("clients"))
+        if clients is not None and clients > 0:
             self.clients_t = t
+        elif clients == 0:
+            # Nobody waits for anything: the last batch's clients have gone since.
+            self.loaded = False
         if path not in _HEALTH:
             return False
         if status == 200:

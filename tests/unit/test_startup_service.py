@@ -233,6 +233,12 @@ def test_flat_processor_time_is_a_hang_whoever_is_connected() -> None:
     assert startup.tick(t).outcome == "unresponsive"
 
 
+def test_nobody_connected_is_idle_whatever_the_last_batch_was() -> None:
+    startup = serving(10)
+    feed(startup, log(12, BATCH.format(new=4096, pending=9000), "TP0"), timeout(36, clients=0))
+    assert startup.tick(43).outcome == "unresponsive"
+
+
 def test_an_idle_scheduler_that_spins_on_one_core_is_idle() -> None:
     startup = serving(10)
     t = 11.0
