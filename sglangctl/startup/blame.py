@@ -41,7 +41,7 @@ def blame(startup: Startup, crash: Crash) -> Blame:
     ended = startup.exit is not None
     if ended and (startup.stop_asked or startup.service.stopping):
         return _outside(startup, crash)
-    if _oom(startup) and code in (-9, None):
+    if _oom(startup, crash) and code in (-9, None):
         text = "the kernel's OOM killer ended a process of this engine (oom_kill rose)"
         return Blame("host-out-of-memory", True, (text, *_log(crash.text)))
     xid = whole(startup.exit.get("xid")) if startup.exit is not None else None
@@ -91,10 +91,15 @@ def _code(startup: Startup, crash: Crash) -> int | None:
     return 128 - code if code is not None and 128 < code < 193 else code
 
 
-def _oom(startup: Startup) -> bool:
-    event = startup.exit or {}
-    kills = whole(event.get("oom_kills")) or 0
-    return event.get("oom") is True or kills > 0 or startup.ranks.oom_kills > 0
+def _oom(startup: Startup, crash: Crash) -> bool:
+    """Whether the kernel's OOM killer was at work when it died, not long before."""
+    event, ranks = startup.exit or {}, startup.ranks
+    kills = whole(event.get("oom_kills"))
+    if kills is not None and kills > ranks.oom_kills:
+        return True
+    if kills is None and event.get("oom") is True:
+        return True
+    return ranks.oom_t is not None and ranks.oom_t >= crash.t - RECENT_S
 
 
 def _outside(startup: Startup, crash: Crash) -> Blame:

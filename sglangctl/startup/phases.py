@@ -115,7 +115,8 @@ class Phases:
         """Memory per GPU, MiB; ours: only what our own processes hold.
 
         The least used GPU decides, so that one foreign process does not move the phase.
-        What was in use in the first seconds is someone else's, unless `ours`.
+        What was in use in the first seconds is someone else's, unless `ours`; what goes
+        away later was left over from before.
         """
         if self._gpu_base is None or len(self._gpu_base) != len(used):
             self._gpu_base = list(used) if t <= 5.0 and not ours else [0.0] * len(used)
@@ -123,8 +124,10 @@ class Phases:
             return False
         least_own = 1e12
         with_weights = True
-        for now, base, size in zip(used, self._gpu_base, total):
+        for index, (now, base, size) in enumerate(zip(used, list(self._gpu_base), total)):
             own = now if ours else now - base
+            if now < base:
+                self._gpu_base[index] = now
             least_own = min(least_own, own)
             with_weights &= own > max(WEIGHTS_MIB, WEIGHTS_SHARE * size)
         name = "loading" if with_weights else "connecting" if least_own > CONTEXT_MIB else ""

@@ -41,6 +41,8 @@ class Ranks:
         """A compiler began, or got on, since the last event."""
         self._compilers: dict[int, float] = {}
         self.oom_kills = 0
+        self.oom_t: float | None = None
+        """When the counter of OOM kills last rose."""
         self.cores = 0.0
         """Processor time of the busiest process between the last two events, in cores."""
         self._cpu: dict[int, float] = {}
@@ -50,8 +52,8 @@ class Ranks:
         """Take a process event of time `t`."""
         listed = event.get("processes")
         kills = whole(event.get("oom_kills"))
-        if kills is not None:
-            self.oom_kills = max(self.oom_kills, kills)
+        if kills is not None and kills > self.oom_kills:
+            self.oom_kills, self.oom_t = kills, t
         self.frozen = event.get("frozen") is True
         if not isinstance(listed, list):
             return

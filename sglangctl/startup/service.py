@@ -117,6 +117,10 @@ class Service:
         if status == 200:
             if not self.identified or self.bound_t is None or asked < self.bound_t - 0.001:
                 self.answered_foreign = not served
+                if served and not self.identified and not self.stopping:
+                    # The port went to somebody else: no answer of ours.
+                    self.failed += 1
+                    self.failed_t = t
                 return False
             self.good(t, f"{path} answered 200")
             return True
@@ -146,12 +150,12 @@ class Service:
         self.engine_says_dead = False
 
     def batch(self, t: float, line: str) -> None:
-        """A "Prefill batch" or "Decode batch" line: tokens moved, and whether more wait.
+        """A "Prefill batch" or "Decode batch" line: clients' tokens moved.
 
         It is written when the batch is done, so that the first part of a long prefill does not
-        show here. Our own health probes are one sequence of one token.
+        show here. Our own health probes are one sequence of one token: no work, and no sign
+        of life either, for a dead detokenizer does not keep the scheduler from them.
         """
-        self.tokens_t = t
         fields = dict(
             part.split(": ", 1) for part in line.partition(", ")[2].split(", ") if ": " in part
         )
@@ -168,6 +172,8 @@ class Service:
             + max(0, count("#new-token") - 1)
         )
         self.loaded = work > 0
+        if work:
+            self.tokens_t = t
 
     def _metrics(self, t: float, event: dict[str, Any]) -> None:
         tokens = number(event.get("tokens"))

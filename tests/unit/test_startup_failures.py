@@ -270,6 +270,14 @@ def test_an_oom_kill_of_a_compiler_does_not_explain_another_exit() -> None:
     assert feed(startup, exit_(30, 1)).cause != "host-out-of-memory"
 
 
+def test_an_oom_kill_of_long_ago_does_not_explain_this_death() -> None:
+    startup = loading(processes(29, MAIN, TP0, TP1, DETOKENIZER, oom_kills=1))
+    feed(startup, processes(300, MAIN, TP0, TP1, DETOKENIZER, oom_kills=1))
+    assert feed(startup, exit_(301, -9, oom_kills=1, oom=True)).cause == "terminated"
+    again = loading(processes(29, MAIN, TP0, TP1, DETOKENIZER, oom_kills=1))
+    assert feed(again, exit_(301, -9, oom_kills=2, oom=True)).cause == "host-out-of-memory"
+
+
 SIGBUS = (
     ("importing", "kernel-broken"),
     ("connecting", "shared-memory"),

@@ -131,6 +131,13 @@ def test_memory_that_was_used_before_is_someone_elses() -> None:
     assert feed(startup, gpus(30, 77824, 77824)).phase == "importing"
 
 
+def test_memory_that_is_still_being_freed_was_left_over() -> None:
+    startup = Startup()
+    feed(startup, launch(), gpus(0.1, 77824, 77824), raw(1, "a warning\n"), gpus(6, 4, 4))
+    assert startup.phases.name == "importing"
+    assert feed(startup, gpus(60, 40000, 40000)).phase == "loading"
+
+
 def test_our_own_share_of_the_memory_decides_where_it_is_known() -> None:
     startup = Startup()
     feed(startup, launch(), raw(1, "a warning\n"))

@@ -258,6 +258,21 @@ def test_a_generation_that_hangs_while_health_answers() -> None:
     assert "health answers" in said.evidence[0]
 
 
+def test_a_dead_detokenizer_does_not_keep_the_scheduler_from_health_probes() -> None:
+    startup = serving(10)
+    for t in range(12, 41, 2):
+        feed(startup, log(t, BATCH.format(new=1, pending=0), "TP0"), timeout(t + 1, 1.0))
+    assert startup.tick(41).outcome == "unresponsive"
+
+
+def test_a_port_that_went_to_somebody_else_is_no_answer_of_ours() -> None:
+    startup = Startup()
+    feed(startup, launch(), socket(5, 1, True), http(7, 200))
+    feed(startup, socket(9, 999, False), http(11, 200), http(21, 200))
+    assert startup.tick(30).outcome == "serving"
+    assert startup.tick(38).outcome == "unresponsive"
+
+
 def test_stopping_on_purpose_is_not_unresponsive() -> None:
     startup = serving(10)
     text = "SIGTERM received. signum=None frame=None. Draining requests and shutting down..."
