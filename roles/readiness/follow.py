@@ -101,6 +101,7 @@ class Follower:
         self.heard_t = 0.0
         """The journal's time at the last event."""
         self.stopped_since: float | None = None
+        self.down_at_s: float | None = None
         self.printed = clock()
 
     def run(self) -> Ending:
@@ -153,7 +154,9 @@ class Follower:
             return "verdict"
         active = self.unit.get("active")
         if active in ("inactive", "failed") and not self.unit.get("job"):
-            return "down" if silent_s >= DOWN_S else None
+            self.down_at_s = total_s if self.down_at_s is None else self.down_at_s
+            return "down" if min(silent_s, total_s - self.down_at_s) >= DOWN_S else None
+        self.down_at_s = None
         if total_s >= self.subject.limits.start_s + LATE_S:
             return "late"
         if silent_s < NO_JOURNAL_S or (self.start is not None and self.watched):

@@ -54,7 +54,8 @@ class Host:
             if at <= self.now:
                 self.then.pop(at)()
         reply = journal_command.poll("kimi", start, offset, 0, Paths(self.root))
-        self.now += 1.0 if reply.lines else wait_s
+        down = self.unit and self.unit["active"] == "failed" and not self.unit["job"]
+        self.now += 0.1 if reply.lines or down else wait_s
         return [
             *(line.decode() for line in reply.lines),
             "= " + json.dumps(self.unit),
@@ -146,6 +147,20 @@ def test_a_unit_that_is_down_without_a_verdict(host: Host) -> None:
     host.then[10] = stopped
     ending = host.follow()
     assert ending.word == "down" and ending.unit["result"] == "exit-code"
+
+
+def test_the_last_word_of_the_journal_may_come_after_the_units_end(host: Host) -> None:
+    writer = host.writer()
+    launch(writer)
+
+    def stopped() -> None:
+        host.unit = dict(DOWN)
+
+    host.then[10] = stopped
+    host.then[11.5] = lambda: writer.write(11, "exit", returncode=2)
+    ending = host.follow()
+    assert ending.word == "verdict" and ending.story.view is not None
+    assert ending.story.view.outcome == "failed"
 
 
 def test_a_queued_start_is_not_down(host: Host) -> None:
