@@ -19,7 +19,14 @@ from pathlib import Path
 import sglangctl
 
 SOURCE = Path(sglangctl.__file__).parent
-MAIN = b"import sys\nfrom sglangctl.cli import main\nsys.exit(main(sys.argv[1:]))\n"
+# The program keeps its own file open and imports through that: it goes on undisturbed while the
+# link is moved to another version and its own file is deleted.
+MAIN = b"""\
+import os, sys
+sys.path[0] = "/proc/self/fd/%d" % os.open(sys.path[0], os.O_RDONLY)
+from sglangctl.cli import main
+sys.exit(main(sys.argv[1:]))
+"""
 SHEBANG = b"#!/usr/bin/env -S python3 -I -S\n"
 FOLDER = "/usr/local/lib/sglangctl"
 LINK = "/usr/local/bin/sglangctl"
