@@ -50,6 +50,7 @@ _ALL = (
         "tokenizer-missing",
         "the model's tokenizer cannot be loaded",
         "copy the tokenizer files beside the weights, or set the flag tokenizer-path",
+        rule="no tokenizer_config.json, and the engine's first request fails",
     ),
     Cause(
         "trust-remote-code",

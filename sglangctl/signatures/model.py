@@ -126,6 +126,8 @@ SIGNATURES = (
         "Repo id must be in the form",
         "OSError: Repo id must be in the form 'repo_name' or 'namespace/repo_name': '/models/none'",
         f"{CPU}, {H200}",
+        # A model without tokenizer.json has this sentence in three warnings, and may serve.
+        where=EXCEPTION,
     ),
     Signature(
         "model-not-found",

@@ -59,6 +59,10 @@ def blame(startup: Startup, crash: Crash) -> Blame:
         return _sigbus(startup, crash)
     if outside and code == 0 and startup.served:
         return _outside(startup, crash)
+    if startup.failures.no_tokenizer and startup.phases.name == "warming":
+        # An empty tokenizer makes the first request one of no tokens, which breaks the model.
+        text = f"log: {printable(startup.failures.no_tokenizer)}"
+        return Blame("tokenizer-missing", False, (text, *_telling(startup)))
     after = _said(startup, crash, effect=True)
     if crash.source == "warmup":
         return Blame("warmup-failed", False, (*_log(crash.text), *_telling(startup)))

@@ -18,6 +18,8 @@ an uncaught exception and the exit was 10 s; a failed bind is certain by itself)
 _KEEP = 64
 _MESSAGE_LINES = 60
 
+_NO_TOKENIZER = "_fix_v5_add_bos_eos_token: failed to read tokenizer_config.json"
+
 # What stands in a traceback's frames, and what is being done there.
 _FRAMES = (
     ("makedirs", FOLDER),
@@ -89,6 +91,8 @@ class Failures:
         self.exceptions: list[Raised] = []
         self.own: bool = False
         """The engine said itself that it fails (so a SIGKILL that follows is its own)."""
+        self.no_tokenizer = ""
+        """The engine's warning that the model has no tokenizer; it goes on with an empty one."""
         self._traceback: _Traceback | None = None
 
     @property
@@ -223,6 +227,8 @@ class Failures:
         elif text.startswith(("Received sigquit from a child", "SIGQUIT received")):
             self.own = True
             self.sign(Crash(t, "child", text))
+        elif text.startswith(_NO_TOKENIZER):
+            self.no_tokenizer = text
         elif text.startswith("Initialization failed. warmup error"):
             self.own = True
             self.sign(Crash(t, "warmup", text))
