@@ -181,7 +181,7 @@ class Startup:
         ranks = self.ranks
         ranks.feed(t, event)
         if isinstance(event.get("processes"), list):
-            self.motion.processes(t, ranks.cpu_s, ranks.read_bytes, ranks.compiling)
+            self.motion.processes(t, ranks.cpu_s, ranks.read_bytes, ranks.compiling, ranks.running)
             self.work.read(t, ranks.read_bytes)
             if ranks.cpu_s > 0:
                 self.phases.at_least(t, "importing")

@@ -11,8 +11,8 @@ from sglangctl.config import Limits
 GPU_STEP_MIB = 2.0
 """Graph capture moves memory by as little as 2 to 16 MiB (traces h200-*)."""
 READ_STEP_BYTES = 262144.0
-CPU_SHARE = 0.1
-"""Of one core; waiting ranks used 0.1 s in 10 s (trace h200-sigstop-tp1-in-nccl-init)."""
+CPU_SHARE = 0.15
+"""Of one core; two waiting ranks used 0.1 s in 10 s (trace h200-sigstop-tp1-in-nccl-init)."""
 
 
 class Motion:
@@ -48,8 +48,13 @@ class Motion:
         if changed:
             self.moved(t, "GPU memory")
 
-    def processes(self, t: float, cpu_s: float, read_bytes: float, compiling: bool) -> None:
-        """Sums over the engine's processes: processor seconds and bytes read."""
+    def processes(
+        self, t: float, cpu_s: float, read_bytes: float, compiling: bool, running: bool
+    ) -> None:
+        """Sums over the engine's processes: processor seconds and bytes read.
+
+        compiling: a compiler got on; running: a process wants more processor time than it gets.
+        """
         self.cpu_known = True
         if self._read is None or abs(read_bytes - self._read) >= READ_STEP_BYTES:
             if self._read is not None:
@@ -63,7 +68,7 @@ class Motion:
         elif t - self._cpu[0] >= 1.0 or cpu_s < self._cpu[1]:
             share = abs(cpu_s - self._cpu[1]) / max(t - self._cpu[0], 1.0)
             self._cpu = (t, cpu_s)
-            if share >= CPU_SHARE:
+            if share >= CPU_SHARE or running:
                 self.cpu_last = t
 
     def stalled_at(self, limits: Limits) -> float:

@@ -16,6 +16,9 @@ _BUILDERS = ("ninja", "nvcc", "cicc", "ptxas", "fatbinary", "cudafe++", "nvlink"
 _COMPILERS = frozenset((*_BUILDERS, "cc1plus", "gcc", "g++", "c++", "clang", "clang++", "ld", "as"))
 _COMPILES_S = 0.05
 """Processor time by which a compiler must have got on to count as motion."""
+_RUNS = 3
+"""A waiting process is found in state R now and then, hardly three times on end."""
+_MOST_RANKS = 4096
 DEAD = "ZXx"
 STOPPED = "T"
 
@@ -45,8 +48,12 @@ class Ranks:
         """When the counter of OOM kills last rose."""
         self.cores = 0.0
         """Processor time of the busiest process between the last two events, in cores."""
+        self.running = False
+        """A process wants the processor: in state R in several events on end, however little
+        it gets of a machine that is starved."""
         self._cpu: dict[int, float] = {}
         self._t = 0.0
+        self._runs: dict[int, int] = {}
 
     def feed(self, t: float, event: dict[str, Any]) -> None:
         """Take a process event of time `t`."""
@@ -80,7 +87,8 @@ class Ranks:
             cpu[pid] = spent
             if letter not in DEAD:
                 if name.startswith(_TITLES):
-                    self.titles[pid] = name
+                    if len(self.titles) < _MOST_RANKS:
+                        self.titles[pid] = name
                     alive += name.startswith("sglang::sched")
                 elif name.split(" ", 1)[0].rpartition("/")[2] in _COMPILERS:
                     compilers[pid] = spent
@@ -98,6 +106,9 @@ class Ranks:
             spent >= before.get(pid, -1.0) + _COMPILES_S for pid, spent in compilers.items()
         )
         self._compilers = compilers
+        runs = self._runs
+        self._runs = {pid: runs.get(pid, 0) + 1 for pid, state in states.items() if state == "R"}
+        self.running = max(self._runs.values(), default=0) >= _RUNS
         if t - self._t >= 0.5:
             used = [spent - self._cpu[pid] for pid, spent in cpu.items() if pid in self._cpu]
             self.cores = max(used, default=0.0) / (t - self._t)

@@ -157,3 +157,21 @@ def test_a_compiler_that_hangs_is_no_motion() -> None:
     for t in range(70, 400, 10):
         said = feed(startup, processes(t, MAIN, TP0, TP1, DETOKENIZER, nvcc))
         assert said.outcome == ("pending" if t < 370 else "stalled"), t
+
+
+def test_a_starved_process_is_not_flat() -> None:
+    """On a busy machine it gets next to nothing, and wants more: state R, event after event."""
+    startup = quiet(60)
+    for t in range(63, 940, 3):
+        starved = process(2, "sglang::scheduler_TP0", "R", cpu_s=1 + t * 0.02)
+        said = feed(startup, processes(t, MAIN, starved, TP1, DETOKENIZER))
+        assert said.outcome == "pending", t
+
+
+def test_a_waiting_process_that_is_now_and_then_found_running_is_flat() -> None:
+    startup = quiet(60)
+    for t in range(63, 380, 3):
+        state = "R" if t % 15 < 6 else "S"
+        waiting = process(2, "sglang::scheduler_TP0", state, cpu_s=1 + t * 0.01)
+        said = feed(startup, processes(t, MAIN, waiting, TP1, DETOKENIZER))
+    assert said.outcome == "stalled"
