@@ -18,6 +18,7 @@ from sglangctl.paths import Paths
 from sglangctl.present import watch_unit
 
 LAST_STARTS = 3
+"""And switches: each has a journal."""
 LOG_BYTES = 4 << 20
 JOURNAL_BYTES = 32 << 20
 """Of each journal: a start is far shorter; of an engine that served for weeks the end is kept."""
@@ -45,6 +46,8 @@ def parts(name: str, paths: Paths) -> Iterator[Part]:
         yield Part(f"journal/{start}.jsonl", _bind(journal_text, paths.starts(name) / start))
     if not starts.names(paths.starts(name)):
         yield Part("journal", _bind(absent, f"{name} was never started under its watch"))
+    for file in sorted((engine / "switches").glob("*.jsonl"))[-LAST_STARTS:]:
+        yield Part(f"switches/{file.name}", _bind(end_of, file, JOURNAL_BYTES))
     yield Part("engine.log", _bind(log_text, paths.engine_log(name)))
     yield Part("status.json", _bind(status_text, name, paths))
     for file in (paths.engine_json(name), paths.host_json, paths.state_json(name)):

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Generator, Sequence
+import time
+from collections.abc import Callable, Generator, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import replace
 from typing import Any
 
+import gevent
 from pyinfra.api import FunctionCommand, Host, State, operation
 from pyinfra.context import host
 
@@ -16,6 +19,7 @@ from roles.readiness.link import Link, LinkLost
 from roles.readiness.reachable import reach
 from roles.readiness.report import Result, known, record
 from roles.readiness.subject import Subject
+from sglangctl.render import duration
 
 PROOF_S = 60.0
 """Of `sglangctl verify` beyond its generation."""
@@ -146,13 +150,31 @@ def followed(link: Link, subject: Subject, tell: Callable[[str], None]) -> follo
 def proof(link: Link, subject: Subject) -> Result:
     """What `sglangctl verify` finds; its exit status is in its document."""
     wait_s = subject.limits.generate_timeout_s + PROOF_S
-    answer = link.run(*subject.program, "verify", subject.name, "--json", wait_s=wait_s)
+    with signs_of_life(lambda line: say(link.host, line), f"{subject.name}: proof by a generation"):
+        answer = link.run(*subject.program, "verify", subject.name, "--json", wait_s=wait_s)
     try:
         return verdict.of_verify(subject, answer.lines)
     except verdict.Unusable as error:
         if answer.errors:
             raise HostFailed(unanswered(subject, answer.errors)) from None
         raise HostFailed(str(error)) from None
+
+
+@contextmanager
+def signs_of_life(tell: Callable[[str], None], what: str) -> Iterator[None]:
+    """A line every follow.LINE_S while something is waited for that says nothing itself."""
+    began = time.monotonic()
+
+    def heartbeat() -> None:
+        while True:
+            gevent.sleep(follow.LINE_S)
+            tell(f"{what}, for {duration(time.monotonic() - began)}")
+
+    greenlet = gevent.spawn(heartbeat)
+    try:
+        yield
+    finally:
+        greenlet.kill()
 
 
 def unanswered(subject: Subject, errors: Sequence[str]) -> str:

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import json
 import os
+import signal
 import subprocess
 import sys
 import tempfile
@@ -28,16 +29,20 @@ def main(arguments: Sequence[str]) -> int:
         print(__doc__)
         return 0
     with tempfile.TemporaryDirectory(prefix="sglang-verify-") as folder:
-        # Not with -y: a run that changes nothing needs no consent, but pyinfra asks for it.
-        done = subprocess.run(
-            [
-                *(sys.executable, "-m", "pyinfra", "inventory.py", "deploys/verify.py", "-y"),
-                *arguments,
-            ],
-            cwd=CHECKOUT,
-            stdin=subprocess.DEVNULL,
-            env={**os.environ, FOLDER_VARIABLE: folder},
-        )
+        # Ctrl-C reaches pyinfra too, which ends in its own time and with its own words.
+        before = signal.signal(signal.SIGINT, lambda number, frame: None)
+        try:
+            done = subprocess.run(
+                [
+                    *(sys.executable, "-m", "pyinfra", "inventory.py", "deploys/verify.py", "-y"),
+                    *arguments,
+                ],
+                cwd=CHECKOUT,
+                stdin=subprocess.DEVNULL,
+                env={**os.environ, FOLDER_VARIABLE: folder},
+            )
+        finally:
+            signal.signal(signal.SIGINT, before)
         reports = sorted(Path(folder).glob("*/report.json"))
         document = json.loads(reports[-1].read_text(encoding="utf-8")) if reports else None
     status, sentence = judge(done.returncode, document)

@@ -47,6 +47,9 @@ def deployed(root: Path) -> None:
         journal = Writer(folder / "journal.jsonl")
         journal.write(0, "launch", argv=["vllm", "--api-key", FOREIGN])
         journal.write(1, "log", data=f'api_key="{PLANTED}" and {{"token": "{FOREIGN}"}}\n')
+    switches = paths.engine_state("kimi") / "switches"
+    switches.mkdir()
+    Writer(switches / "2026.jsonl").write(0, "step", name="switch", text=f"key {PLANTED}")
     log = paths.engine_log("kimi")
     log.parent.mkdir(parents=True)
     log.write_text(f"server_args=ServerArgs(api_key='{PLANTED}')\nBearer {FOREIGN}\n")
@@ -84,6 +87,7 @@ def test_no_secret_gets_out_and_the_rest_does(
     }
     events = [json.loads(line) for line in files["journal/4-d.jsonl"].splitlines()]
     assert events[0]["argv"] == ["vllm", "--api-key", "***"]
+    assert json.loads(files["switches/2026.jsonl"])["text"] == "key ***"
     assert "server_args=ServerArgs" in files["engine.log"]
 
 

@@ -23,7 +23,7 @@ from pyinfra.api.operations import run_ops
 from pyinfra.context import ctx_state
 
 from roles import failing
-from roles.readiness import report
+from roles.readiness import follow, report
 from roles.readiness.operations import proved, reached, serving
 from roles.readiness.subject import Subject
 from sglangctl.journal import Writer
@@ -205,6 +205,14 @@ def test_ready(bench: Bench) -> None:
     (operation, clients) = done.host["operations"]
     assert operation == {"name": "Readiness", "success": True, "changed": True}
     assert clients["changed"] is False
+
+
+def test_a_long_proof_gives_signs_of_life(bench: Bench) -> None:
+    bench.monkeypatch.setattr(follow, "LINE_S", 0.2)
+    bench.case["slow"] = 1.0
+    done = bench.run("proved")
+    assert done.status == 0
+    assert 2 <= done.text.count("kimi: proof by a generation, for 0.") <= 8, done.text
 
 
 def test_degraded_is_said_and_accepted(bench: Bench) -> None:

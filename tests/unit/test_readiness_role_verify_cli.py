@@ -2,10 +2,16 @@
 
 from __future__ import annotations
 
+import os
+import signal
+import subprocess
+import time
+from pathlib import Path
 from typing import Any
 
 import pytest
 
+from roles.readiness import verify_cli
 from roles.readiness.verify_cli import judge
 
 
@@ -43,3 +49,29 @@ def test_judge(returncode: int, hosts: list[dict[str, Any]], status: int, said: 
 @pytest.mark.parametrize("returncode", [0, 1])
 def test_no_report_is_not_ready(returncode: int) -> None:
     assert judge(returncode, None)[0] == 2
+
+
+def test_a_missing_or_wrong_inventory_could_not_be_checked(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setenv("SGLANG_INVENTORY", str(tmp_path / "hosts.yml"))
+    assert verify_cli.main([]) == 2
+    assert "sglang-verify: nothing could be checked" in capfd.readouterr().err
+    # The host is this machine: it is reached, and refused for its mistake.
+    (tmp_path / "hosts.yml").write_text("hosts: {'@local': {engines: {chat: {modle: 1}}}}\n")
+    assert verify_cli.main([]) == 2
+    assert "did you mean" in capfd.readouterr().err
+
+
+def test_ctrl_c_is_pyinfras(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The command waits for pyinfra's own end, and says what is in its report then."""
+
+    def interrupted(*args: object, **options: object) -> subprocess.CompletedProcess[bytes]:
+        os.kill(os.getpid(), signal.SIGINT)
+        time.sleep(0.2)
+        return subprocess.CompletedProcess([], 1)
+
+    monkeypatch.setattr(subprocess, "run", interrupted)
+    before = signal.getsignal(signal.SIGINT)
+    assert verify_cli.main([]) == 2
+    assert signal.getsignal(signal.SIGINT) is before

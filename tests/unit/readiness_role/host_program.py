@@ -9,6 +9,7 @@ from __future__ import annotations
 import json
 import os
 import sys
+import time
 
 from sglangctl import cli, journal_command
 from sglangctl.present import Present
@@ -21,6 +22,7 @@ if sys.argv[1] == "journal":
     journal_command.present = lambda name, unit_name: unit
     sys.exit(cli.main(sys.argv[1:]))
 if sys.argv[1] == "verify":
+    time.sleep(case.get("slow", 0))
     document = case["verify"][sys.argv[2]]
     print(json.dumps(document) if isinstance(document, dict) else document)
     print(case.get("errors", ""), file=sys.stderr)
