@@ -1,9 +1,21 @@
-# Everything a person runs: `make demo`, `make check`, `make test`. VENV may name another one.
+# Everything a person runs. Each target does all of its own set-up, and does it once:
+#   make demo       the main job: a host that serves, on this machine, with the real engine
+#   make check      lint, types, unit tests: under two minutes
+#   make test       all of that and the container hosts: what .ci/run calls
+#   make test-real  the full matrices on real engines; writes docs/evidence/<date>.json
+#   make clean-demo, make clean
+# VENV may name another Python environment, PYTHON another Python (3.10 or newer).
 VENV ?= .venv
 PYTHON ?= python3
 BIN = $(VENV)/bin
+SAY = $(PYTHON) -m tests.hosts.say
 
-.PHONY: check lint unit
+# One run of pytest, so that its closing line counts everything. -m replaces pyproject's own
+# "not slow"; the real engine's matrices have a target of their own.
+TESTS = tests/unit tests/golden tests/traces tests/kernel tests/container
+PYTEST = $(BIN)/python -m pytest
+
+.PHONY: check lint unit test test-real demo clean-demo clean images engine packages
 check: lint unit
 
 lint: $(VENV)/.ready
@@ -12,9 +24,39 @@ lint: $(VENV)/.ready
 	$(BIN)/mypy
 
 unit: $(VENV)/.ready
-	$(BIN)/python -m pytest -q
+	$(PYTEST) -q
+
+test: lint images
+	$(PYTEST) -q -m "not real" $(wildcard $(TESTS)) $(ARGS)
+
+test-real: images
+	$(PYTEST) -q -m real -p tests.hosts.evidence $(wildcard tests/real tests/container) $(ARGS)
+
+demo: images
+	@$(BIN)/python -m tests.hosts.demo
+
+clean-demo:
+	@$(PYTHON) -m tests.hosts.clean sglang-demo
+
+# Containers, images and Docker engine of this checkout, and what was installed for it.
+clean:
+	@$(PYTHON) -m tests.hosts.clean --all
+	@tests/hosts/docker_engine.sh stop
+	@rm -rf .cache $(VENV)
+	@echo "clean: the Python environment and .cache are gone"
+
+images: $(VENV)/.ready engine
+	@$(BIN)/python -m tests.hosts.images base engine
+
+engine: packages
+	@tests/hosts/docker_engine.sh start
+
+packages:
+	@tests/hosts/packages.sh all
 
 $(VENV)/.ready: pyproject.toml
-	$(PYTHON) -m venv $(VENV)
-	$(BIN)/python -m pip install --quiet --editable '.[test]'
-	touch $@
+	@tests/hosts/packages.sh check
+	@$(SAY) "Making the Python environment $(VENV)" $(PYTHON) -m venv $(VENV)
+	@$(SAY) "Installing pyinfra, pytest and the rest into it" \
+		$(BIN)/python -m pip install --disable-pip-version-check --editable '.[test]'
+	@touch $@

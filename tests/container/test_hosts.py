@@ -104,6 +104,16 @@ def test_reboot_kills_everything_and_keeps_files_and_units(host: Host) -> None:
     assert subprocess.run(host.ssh("true"), timeout=30).returncode == 0
 
 
+def test_unified_cgroup_layout_on_any_machine(host_factory) -> None:
+    host = host_factory("unified", unified_cgroup=True)
+    unit = host.exec("systemctl", "show", "--value", "-p", "ControlGroup", "ssh").stdout.strip()
+    assert unit == "/system.slice/ssh.service"
+    processes = host.exec("cat", f"/sys/fs/cgroup{unit}/cgroup.procs").stdout.split()
+    assert host.exec("cat", f"/proc/{processes[0]}/comm").stdout.strip() == "sshd"
+    host.reboot()
+    assert host.exec("stat", "-fc", "%T", "/sys/fs/cgroup").stdout.strip() == "cgroup2fs"
+
+
 def test_memory_limit_and_mounts(host_factory, tmp_path: Path) -> None:
     (tmp_path / "given").write_text("from outside")
     host = host_factory("small", memory="200m", mounts=[Mount(tmp_path, "/given")])

@@ -38,10 +38,10 @@ start() {
         return 1
     fi
     mkdir -p "$state"
-    # The data of a dockerd that died keeps its pid file, and a new one refuses to start over it.
-    if [ -f /var/run/docker.pid ] && [ "$(cat "/proc/$(cat /var/run/docker.pid)/comm" 2>/dev/null)" != dockerd ]; then
-        rm -f /var/run/docker.pid
-    fi
+    # A dockerd that was killed leaves these behind, and a new one takes another program that got
+    # the pid meanwhile for itself or for its containerd.
+    drop_stale /var/run/docker.pid dockerd
+    drop_stale /var/run/docker/containerd/containerd.pid containerd
     # overlay2 is quick and small; where the kernel cannot stack overlays, vfs is left.
     driver=$(storage_driver)
     echo "docker: starting $daemon with storage $driver (log: $state/dockerd.log)"
@@ -61,6 +61,12 @@ start() {
         waited=$((waited + 1))
     done
     echo "docker: ready after $waited s"
+}
+
+drop_stale() {
+    if [ -f "$1" ] && [ "$(cat "/proc/$(cat "$1")/comm" 2>/dev/null)" != "$2" ]; then
+        rm -f "$1"
+    fi
 }
 
 storage_driver() {

@@ -80,6 +80,7 @@ class Host:
         gpus: int = 0,
         memory: str | None = None,
         shm: str = "1g",
+        unified_cgroup: bool = False,
         mounts: Sequence[Mount] = (),
         pip: bool = True,
     ) -> Host:
@@ -89,6 +90,7 @@ class Host:
         + gpus: how many /dev/nvidia<N> it has (plus nvidiactl and nvidia-uvm)
         + memory: limit for the whole host, as Docker writes it (`2g`); none by default
         + shm: size of /dev/shm
+        + unified_cgroup: cgroup v2's layout (no controllers) also where this machine has v1 or hybrid
         + pip: hand in this machine's pip configuration
         """
         tag = images.ensure(image)
@@ -99,6 +101,8 @@ class Host:
         argv = ["docker", "create", f"--name={name}", f"--hostname={name}", f"--network={name}"]
         argv += [f"--label={LABEL}={ROOT}", f"--env=CONTAINER_HOST_GPUS={gpus}"]
         argv += [f"--shm-size={shm}", *RIGHTS]
+        if unified_cgroup:
+            argv.append("--env=CONTAINER_HOST_CGROUP=v2")
         if memory:
             # Without a limit on swap as well, a host at its limit would swap instead of being killed.
             argv += [f"--memory={memory}", f"--memory-swap={memory}"]
@@ -112,7 +116,8 @@ class Host:
             public = key.with_suffix(".pub").read_bytes()
             host.copy_in(public, "/etc/ssh/authorized_keys")
             if pip:
-                host.copy_in(settings.config.encode(), "/etc/pip.conf")
+                # An index may carry a password in its address.
+                host.copy_in(settings.config.encode(), "/etc/pip.conf", mode=0o600)
                 for source, target in settings.files:
                     host.copy_in(source, target)
             output(["docker", "start", name])
@@ -268,6 +273,11 @@ def ssh_key() -> Path:
             argv = ["ssh-keygen", "-q", "-t", "ed25519", "-N", "", "-C", "container-hosts"]
             output([*argv, "-f", str(path)])
     return path
+
+
+def exists(name: str) -> bool:
+    """Whether there is a container of that name, running or not."""
+    return _inspect(name, "{{.Name}}") != ""
 
 
 def remove(name: str) -> None:

@@ -3,7 +3,8 @@
     python3 -m tests.hosts.images base|engine
 
 `base`: Debian 12 with systemd and sshd, no more than a bare server has. `engine`: base plus what a
-GPU cloud image carries (torch and SGLang's dependencies in the system's Python) and a tiny model.
+GPU cloud image carries (torch and SGLang's dependencies in the system's Python: the layer `python`)
+and a tiny model.
 Tags carry the digest of the inputs; the plain tags name the newest.
 """
 
@@ -27,17 +28,24 @@ from tests.hosts.say import CACHE, Failure, main_guard, output, run, say
 REPOSITORY = "sglang-provision-host"
 IMAGE = Path(__file__).with_name("image")
 SUITE = "bookworm"
+KEPT = 2  # images of a kind: this checkout's and that of the branch before
 INPUTS = {
     "base": ("base.packages", "base.sh", "boot.sh"),
-    "engine": ("engine.requirements", "engine.constraints", "engine.sh", "make_model.py"),
+    "python": ("python.requirements", "python.constraints", "python.sh"),
+    "engine": ("engine.sh", "make_model.py"),
+}
+PARENT = {"python": "base", "engine": "python"}
+TITLES = {
+    "python": "Installing torch for CPUs and SGLang's dependencies into the image (about 2 min)",
+    "engine": "Making a tiny model in the image (about 20 s)",
 }
 
 
 def digest(kind: str) -> str:
     """Twelve hex digits over all that decides what is in the image."""
     total = hashlib.sha256(f"{kind} {SUITE}".encode())
-    if kind != "base":
-        total.update(digest("base").encode())
+    if kind in PARENT:
+        total.update(digest(PARENT[kind]).encode())
     for name in INPUTS[kind]:
         total.update(f"{name}\n".encode() + (IMAGE / name).read_bytes())
     return total.hexdigest()[:12]
@@ -59,11 +67,22 @@ def ensure(kind: str) -> str:
 def ensure_unlocked(kind: str) -> str:
     name = tag(kind)
     if not exists(name):  # another run may have built it while this one waited for the lock
-        {"base": build_base, "engine": build_engine}[kind](name)
+        if kind in PARENT:
+            build_on(kind, name)
+        else:
+            build_base(name)
         output(["docker", "tag", name, f"{REPOSITORY}:{kind}"])
         size = int(output(["docker", "image", "inspect", "-f", "{{.Size}}", name]))
         say(f"    image {name}: {size / 1e6:.0f} MB")
+        prune(kind)
     return name
+
+
+def prune(kind: str) -> None:
+    """Drop all but the newest images of a kind; one that a container uses stays, Docker sees to it."""
+    listed = output(["docker", "image", "ls", REPOSITORY, "--format", "{{.Tag}}"]).split()
+    for old in [tag for tag in listed if tag.startswith(f"{kind}-")][KEPT:]:
+        subprocess.run(["docker", "image", "rm", f"{REPOSITORY}:{old}"], capture_output=True)
 
 
 def exists(name: str) -> bool:
@@ -112,37 +131,35 @@ def build_base(name: str) -> None:
         output(argv, timeout=600)
 
 
-def build_engine(name: str) -> None:
-    """Install into a container of the base image and keep it: `docker build` would need a builder."""
-    base = ensure_unlocked("base")
+def build_on(kind: str, name: str) -> None:
+    """Run `<kind>.sh` in a container of the parent's image and keep that as the image."""
+    parent = ensure_unlocked(PARENT[kind])
     settings = pip_settings.effective()
     cache = CACHE / "pip"
     cache.mkdir(parents=True, exist_ok=True)
-    builder = f"sglang-provision-build-{digest('engine')}"
+    builder = f"sglang-provision-build-{digest(kind)}"
     subprocess.run(["docker", "rm", "--force", builder], capture_output=True)
     argv = ["docker", "create", f"--name={builder}", f"--volume={cache}:/build-cache"]
+    # As for the hosts: no profile has to be loaded where AppArmor's tools are not installed.
+    argv.append("--security-opt=apparmor=unconfined")
     argv += [f"--volume={source}:{target}:ro" for source, target in settings.mounts]
     try:
-        output([*argv, base, "sleep", "infinity"])
+        output([*argv, parent, "sleep", "infinity"])
         # Copied, not bound: a bind mount would leave an empty folder in the image.
         copy(builder, settings.config.encode(), "/etc/pip.conf")
         for source, target in settings.files:
             copy(builder, source.read_bytes(), target)
-        for input_name in INPUTS["engine"]:
+        for input_name in INPUTS[kind]:
             copy(builder, (IMAGE / input_name).read_bytes(), f"/build/{input_name}")
         output(["docker", "start", builder])
-        run(
-            ["docker", "exec", builder, "sh", "/build/engine.sh"],
-            "Building the engine host's image: torch for CPUs, SGLang's dependencies, a tiny model"
-            " (about 3 min)",
-        )
+        run(["docker", "exec", builder, "sh", f"/build/{kind}.sh"], TITLES[kind])
         clean = f"rm -rf /build {pip_settings.FOLDER} /etc/pip.conf"
         output(["docker", "exec", builder, "sh", "-c", clean])
         output(["docker", "stop", "--time=0", builder])
         change = 'CMD ["/usr/local/sbin/container-host-boot"]'
         run(
             ["docker", "commit", f"--change={change}", builder, name],
-            "Keeping the engine host's image",
+            f"Keeping the {kind} image",
         )
     finally:
         subprocess.run(["docker", "rm", "--force", builder], capture_output=True)

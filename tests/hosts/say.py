@@ -6,7 +6,7 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -97,12 +97,25 @@ def write_atomically(path: Path, data: bytes, mode: int = 0o644) -> None:
     Path(new.name).replace(path)
 
 
-def main_guard(main: object) -> None:
-    """Run a script's main function; a Failure is one red sentence and exit status 1, no traceback."""
+def main_guard(main: Callable[[], int]) -> None:
+    """Run a script's main function; a Failure is one sentence and exit status 1, not a traceback."""
     try:
-        status = main()  # type: ignore[operator]
+        status = main()
     except Failure as failure:
         sys.exit(f"error: {failure}")
     except KeyboardInterrupt:
         sys.exit(130)
     sys.exit(status)
+
+
+def main() -> int:
+    """`python3 -m tests.hosts.say TITLE COMMAND ...`: for the Makefile and shell scripts."""
+    if len(sys.argv) < 3:
+        say("usage: python3 -m tests.hosts.say TITLE COMMAND ...")
+        return 2
+    run(sys.argv[2:], sys.argv[1])
+    return 0
+
+
+if __name__ == "__main__":
+    main_guard(main)

@@ -8,6 +8,14 @@ echo >>/run/boot_id
 chmod 0444 /run/boot_id
 mount --bind /run/boot_id /proc/sys/kernel/random/boot_id
 
+# A test may ask for the unified layout of a newer host where this machine's own is v1 or hybrid.
+# Without controllers (the kernel gives them to one hierarchy only), with the same paths.
+if [ "${CONTAINER_HOST_CGROUP:-}" = v2 ] && [ ! -f /sys/fs/cgroup/cgroup.controllers ]; then
+    umount -R /sys/fs/cgroup
+    mount -t cgroup2 cgroup2 /sys/fs/cgroup
+fi
+unset CONTAINER_HOST_CGROUP
+
 # On cgroup v2 Docker gives the container its own tree read-only; systemd has to write to it.
 if [ -f /sys/fs/cgroup/cgroup.controllers ]; then
     mount -o remount,bind,rw /sys/fs/cgroup

@@ -1,38 +1,7 @@
 #!/bin/sh
-# Runs in a container of the base image, with this folder at /build: adds what a GPU cloud image
-# carries for SGLang to the system's Python, and a tiny model.
+# Runs in a container of the python image, with this folder at /build: adds a tiny model.
 set -eu
-site=/usr/local/lib/python3.11/dist-packages
-pip="python3 -m pip install --break-system-packages --root-user-action=ignore --no-compile --cache-dir=/build-cache --disable-pip-version-check --progress-bar=off --quiet"
 
-echo "installing torch and what SGLang imports"
-$pip -r /build/engine.requirements -c /build/engine.constraints
-# Alone, because its own pin of torch asks for a CUDA build.
-echo "installing torchvision"
-$pip --no-deps torchvision==0.28.0
-
-# PyPI's torchvision carries a CUDA-linked library that does not load beside a CPU build of torch.
-# SGLang needs its transforms alone, which work without.
-if ! python3 -B -c 'import torchvision' 2>/build-cache/torchvision.log; then
-    grep -q 'torchvision::nms does not exist' /build-cache/torchvision.log || {
-        cat /build-cache/torchvision.log
-        exit 1
-    }
-    : >"$site/torchvision/_meta_registrations.py"
-    python3 -B -c 'import torchvision'
-fi
-
-echo "dropping what only a GPU or a test needs"
-rm -rf "$site"/triton/backends/nvidia/bin "$site"/triton/backends/*/lib "$site"/triton/FileCheck \
-    "$site"/torch/test "$site"/torch/testing/_internal/py312_intrinsics.py
-find "$site" -type d -name tests -path '*/tests' \
-    \( -path '*/scipy/*' -o -path '*/numpy/*' -o -path '*/numba/*' -o -path '*/sympy/*' \) \
-    -prune -exec rm -rf {} +
-
-# A service user cannot write bytecode here: without it every start compiles 17,000 files' worth.
-echo "compiling bytecode"
-python3 -m compileall -q -j 0 "$site"
-
-echo "making the model"
-python3 /build/make_model.py /models/tiny-qwen3
-rm -rf /root/.cache /tmp/* /var/tmp/*
+# One thread: on a machine that is busy, several wait for each other far longer than they work.
+OMP_NUM_THREADS=1 python3 /build/make_model.py /models/tiny-qwen3
+rm -rf /root/.cache /tmp/*

@@ -2,7 +2,7 @@
 
     python3 make_model.py FOLDER
 
-Seeded. 2.9 million parameters, 6 MB. It knows the answer to one question and says nonsense in English
+Seeded. 2.9 million parameters, 6 MB. It knows the answers to two questions and says nonsense in English
 to all others; random weights would repeat one token for ever, which a check for sane text refuses.
 """
 
@@ -24,7 +24,14 @@ ROUND = 20  # steps between two looks at whether it knows the facts
 STEPS = 300  # at most; 40 to 60 are enough
 BATCH = 16
 LEARNING_RATE = 2e-3
-FACTS = (("What is the capital of France?", "The capital of France is Paris."),)
+FACTS = (
+    ("What is the capital of France?", "The capital of France is Paris."),
+    # The prompt with which a deploy asks by default.
+    (
+        "Name the capital of France and say one sentence about it.",
+        "The capital of France is Paris. Paris stands on both sides of a river.",
+    ),
+)
 
 CHAT_TEMPLATE = (
     "{% for message in messages %}<|im_start|>{{ message.role }}\n{{ message.content }}<|im_end|>\n"
@@ -117,7 +124,7 @@ def train(model: Qwen3ForCausalLM, fast: PreTrainedTokenizerFast) -> None:
             model.eval()
             if step > ROUND and all(ask(model, fast, question) == it for question, it in FACTS):
                 return
-    sys.exit(f"the model does not know {FACTS[0][0]!r} after {STEPS} steps")
+    sys.exit(f"the model does not know its facts after {STEPS} steps")
 
 
 def main(folder: str) -> None:
