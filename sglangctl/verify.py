@@ -105,10 +105,12 @@ def judged(config: EngineConfig, paths: Paths, found: proof.Proof, decision: Dec
         sentence = f"{config.name} is degraded: {worst.detail if worst else 'see the checks'}"
     elif decision.failed:
         status = 1
-        outcome, cause = last_word(config, paths)
+        outcome, cause, phase = last_word(config, paths)
         sentence = f"{config.name} is not ready: {first.detail if first else ''}"
-        if cause:
-            sentence += f" ({outcome}, {cause})"
+        if outcome == "pending":
+            sentence += f" (it is still starting: {phase})"
+        elif outcome:
+            sentence += f" (the watch says: {', '.join(filter(None, (outcome, cause)))})"
     else:
         status = 2
         outcome = None
@@ -131,7 +133,7 @@ def judged(config: EngineConfig, paths: Paths, found: proof.Proof, decision: Dec
 
 def not_running(config: EngineConfig, paths: Paths, state: unit.UnitState) -> Report:
     """The report on an engine without a main process."""
-    outcome, cause = last_word(config, paths)
+    outcome, cause, _ = last_word(config, paths)
     sentence = f"{config.name} does not run ({config.unit} is {state.active}/{state.sub})"
     if cause:
         sentence += f": {outcome}, {cause}"
@@ -143,17 +145,21 @@ def could_not_check(name: str, sentence: str) -> Report:
     return Report(name, None, None, sentence, 2)
 
 
-def last_word(config: EngineConfig, paths: Paths) -> tuple[str | None, str | None]:
-    """Outcome and cause of the watch's last verdict, unless it says that the engine is up."""
+def last_word(config: EngineConfig, paths: Paths) -> tuple[str | None, str | None, str | None]:
+    """Outcome, cause and phase of the watch's last verdict, unless that says that it is up."""
     try:
         event = starts.last_verdict(paths.latest_journal(config.name))
     except OSError:
-        return None, None
+        return None, None, None
     outcome = starts.outcome_of(event)
     if event is None or outcome in ("-", *PROVEN):
-        return None, None
-    cause = event.get("cause")
-    return outcome, cause if isinstance(cause, str) else None
+        return None, None, None
+    cause, phase = event.get("cause"), event.get("phase")
+    return (
+        outcome,
+        cause if isinstance(cause, str) else None,
+        phase if isinstance(phase, str) else None,
+    )
 
 
 def as_text(report: Report) -> str:

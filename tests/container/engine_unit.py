@@ -11,7 +11,7 @@ import io
 import json
 import tarfile
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -57,6 +57,14 @@ def prepare(host: Host) -> None:
 class EngineUnit:
     """`sglang-NAME.service` on a prepared host."""
 
+    kind = "standin"
+    venv = VENV
+    model = "/models/tiny"
+    flags: Mapping[str, Any] = {"device": "cpu"}
+    limits: Mapping[str, float] = {}
+    patience = 1.0
+    """How much longer than the stand-in this engine takes for everything."""
+
     def __init__(self, host: Host, folder: Path, name: str = "tiny", port: int = 8000) -> None:
         self.host, self.folder, self.name, self.port = host, folder, name, port
         self.unit = f"sglang-{name}.service"
@@ -73,13 +81,13 @@ class EngineUnit:
     ) -> None:
         """Put a release of this description live; nothing is started."""
         description: dict[str, Any] = {
-            "model": {"path": "/models/tiny", "served_name": "tiny"},
+            "model": {"path": self.model, "served_name": "tiny"},
             "port": self.port,
-            "flags": {"device": "cpu", **(flags or {})},
+            "flags": {**self.flags, **(flags or {})},
             **engine,
         }
         readiness = {**description.get("readiness", {})}
-        readiness["limits"] = {**readiness.get("limits", {}), **(limits or {})}
+        readiness["limits"] = {**readiness.get("limits", {}), **self.limits, **(limits or {})}
         description["readiness"] = readiness
         inventory = {
             "engines": {self.name: description},
@@ -90,7 +98,7 @@ class EngineUnit:
         loaded = load_inventory(path)
         entry = loaded.hosts[0]
         spec = entry.spec.engines[0]
-        release = render.render(spec, venv=VENV)
+        release = render.render(spec, venv=self.venv)
         folder = f"{self.state}/releases/{release.digest}"
         files = {
             f"{folder}/{name}": (int(release.modes[name], 8), content)
@@ -146,12 +154,15 @@ class EngineUnit:
             said[:] = [(item["t"], item["phase"], item["outcome"]) for item in verdicts]
             return next((item for item in verdicts if item["outcome"] == outcome), None)
 
-        event = poll(found, seconds)
+        event = poll(found, seconds * self.patience)
         assert event is not None, f"no {outcome}: {said}\n{self.tail()}"
         return event
 
     def until_phase(self, phase: str, seconds: float = 60.0) -> None:
-        assert poll(lambda: any(item["phase"] == phase for item in self.verdicts()), seconds)
+        assert poll(
+            lambda: any(item["phase"] == phase for item in self.verdicts()),
+            seconds * self.patience,
+        ), self.tail()
 
     def pid(self, title: str) -> int:
         """The process with this title in the last look at them."""

@@ -40,6 +40,7 @@ def host(module_host_factory: HostFactory) -> Host:
 @pytest.fixture
 def engine(host: Host, tmp_path: Path) -> Iterator[EngineUnit]:
     unit = EngineUnit(host, tmp_path)
+    unit.limits = {} if RECORD else LIMITS
     yield unit
     unit.stop()
     left = poll(lambda: not unit.processes(), 10)
@@ -48,9 +49,8 @@ def engine(host: Host, tmp_path: Path) -> Iterator[EngineUnit]:
 
 def configured(engine: EngineUnit, **more: Any) -> None:
     standin = {**QUICK, **more.pop("standin", {})}
-    limits = {} if RECORD else {**LIMITS, **more.pop("limits", {})}
     more.setdefault("unit_lines", ONCE)
-    engine.configure(standin=standin, limits=limits, **more)
+    engine.configure(standin=standin, **more)
 
 
 def started(engine: EngineUnit, **more: Any) -> None:
@@ -71,7 +71,7 @@ def record(engine: EngineUnit, name: str, expected: dict[str, Any]) -> None:
     """Keep the journal of this run, with the verdict that it must get."""
     if not RECORD:
         return
-    folder = TRACES / f"standin-{name}"
+    folder = TRACES / f"{engine.kind}-{name}"
     folder.mkdir(exist_ok=True)
     (folder / "journal.jsonl").write_text(engine.dump())
     (folder / "expected.json").write_text(json.dumps(expected, indent=1) + "\n")
@@ -168,7 +168,8 @@ def test_kill_9_of_a_child(engine: EngineUnit, name: str, title: str) -> None:
     )
     assert shown - 0.5 <= verdict["t"] <= shown + 2.0
     assert verdict["t"] <= killed + 5.0
-    assert poll(lambda: any(e["kind"] == "exit" for e in engine.events()), 40)
+    ended = poll(lambda: any(e["kind"] == "exit" for e in engine.events()), 40 * engine.patience)
+    assert ended
     after = [{"state": "failed", "after_s": killed - 1.0, "by_s": verdict["t"] + 2.0}]
     serving = first(engine, lambda e: e["kind"] == "verdict" and e["outcome"] in UP)
     record(
@@ -249,7 +250,7 @@ def test_sigstop_of_a_rank_while_loading(engine: EngineUnit) -> None:
         ("httpd", "/usr/bin/python3 -m http.server 8000"),
     ],
 )  # fmt: skip
-def test_port_is_held(engine: EngineUnit, name: str, command: str) -> None:
+def test_port_is_held(engine: EngineUnit, name: str, command: str, listening_s: float = 20) -> None:
     configured(engine)
     engine.host.exec(
         "systemd-run", "--unit=other-server", "--collect", "--setenv=STANDIN_START_S=0.5",
@@ -258,7 +259,8 @@ def test_port_is_held(engine: EngineUnit, name: str, command: str) -> None:
     try:
         listening = f"ss -ltn | grep -q :{engine.port}"
         assert poll(
-            lambda: engine.host.exec("sh", "-c", listening, check=False).returncode == 0, 20
+            lambda: engine.host.exec("sh", "-c", listening, check=False).returncode == 0,
+            listening_s,
         )
         engine.start()
         verdict = engine.until("failed")
@@ -284,7 +286,7 @@ BROKEN = [
 def test_broken_model(engine: EngineUnit, name: str, script: str, cause: str) -> None:
     model = f"/models/{name}"
     shard = f'"$(ls {model}/*.safetensors | sed -n 3p)"'
-    engine.host.exec("sh", "-c", f"rm -rf {model} && cp -r /models/tiny {model}")
+    engine.host.exec("sh", "-c", f"rm -rf {model} && cp -r {engine.model} {model}")
     # truncate knows no percentages.
     script = script.replace(
         "truncate -s 60% {shard}", 'f={shard}; truncate -s $(($(stat -c %s "$f")*6/10)) "$f"'
@@ -487,7 +489,7 @@ def test_frozen_from_outside_the_container(engine: EngineUnit) -> None:
         frozen = engine.now()
         verdict = engine.until("unresponsive", 90)
         # No process is in state T: only that nothing answers tells.
-        assert verdict["t"] <= frozen + (31.0 if RECORD else 15.0)
+        assert verdict["t"] <= frozen + (15.0 if "http_timeout_s" in engine.limits else 31.0)
         looks = [e for e in engine.events() if e["kind"] == "process" and e["t"] > frozen + 1.5]
         states = {p["state"] for p in looks[-1]["processes"] if p["name"].startswith("sglang::")}
         assert "T" not in states

@@ -136,3 +136,33 @@ def test_degraded_fails_only_where_the_inventory_says_so(
             serves(port)
             status, report = verify(capsys, engine.pid)
         assert (status, report["outcome"]) == (expected, "degraded")
+
+
+@pytest.mark.parametrize(
+    ("verdict", "words"),
+    [
+        ({"outcome": "pending", "phase": "loading"}, "(it is still starting: loading)"),
+        (
+            {"outcome": "stalled", "phase": "loading", "cause": "rank-stopped"},
+            "(the watch says: stalled, rank-stopped)",
+        ),
+        ({"outcome": "ready", "phase": "serving"}, "nobody listens on"),
+    ],
+)
+def test_what_the_watch_said_last_is_added(
+    root: Path,
+    port: int,
+    capsys: pytest.CaptureFixture[str],
+    verdict: dict[str, Any],
+    words: str,
+) -> None:
+    folder = root / "var/lib/sglangctl/tiny/starts/20260101T000000Z-x"
+    folder.mkdir(parents=True)
+    (folder / "journal.jsonl").write_text(
+        json.dumps({"t": 1.0, "kind": "verdict", **verdict}) + "\n"
+    )
+    (folder.parent / "latest").symlink_to(folder.name)
+    with running(port, "--load-s", "60") as engine:
+        status, report = verify(capsys, engine.pid)
+    assert status == 1 and words in report["sentence"]
+    assert report["outcome"] == (None if verdict["outcome"] == "ready" else verdict["outcome"])
