@@ -33,8 +33,11 @@ USER_TIMEOUT_MS = 9000
 ANSWER_S = 10.0
 """Beyond what the command itself is told to wait: python's start and sudo on a busy host."""
 GIVE_UP_S = 60.0
+UNANSWERED_S = 300.0
+"""A host that can be connected to and answers nothing: it may be swapping while it loads."""
 CONNECT_S = 15.0
 PAUSE_S = 2.0
+GOES_ON = "the work goes on there: look again with deploys/verify.py"
 NOT_PASSED_ON = frozenset(["_timeout", "_stdin", "_get_pty", "_success_exit_codes"])
 
 
@@ -82,6 +85,7 @@ class Link:
         `wait_s`: how long the command itself may take. LinkLost when the link stays away.
         """
         command = StringCommand(*[QuoteString(word) for word in argv])
+        lost: float | None = None
         while True:
             try:
                 with gevent.Timeout(wait_s + ANSWER_S, _NoAnswer):
@@ -97,6 +101,12 @@ class Link:
                     errors = [line for line in output.stderr_lines if line.strip()]
                     return Answer(ok, output.stdout_lines, errors)
                 reason = "the connection was closed"
+            lost = time.monotonic() if lost is None else lost
+            if time.monotonic() - lost >= UNANSWERED_S:
+                raise LinkLost(
+                    f"the host can be connected to and has answered nothing for "
+                    f"{duration(time.monotonic() - lost)} ({reason}); {GOES_ON}"
+                )
             self.reconnect(reason)
 
     def is_down(self) -> bool:
@@ -138,7 +148,7 @@ class Link:
             if time.monotonic() - began >= GIVE_UP_S:
                 raise LinkLost(
                     f"the host cannot be reached for {duration(time.monotonic() - began)} "
-                    f"({reason}); the work goes on there: look again with deploys/verify.py"
+                    f"({reason}); {GOES_ON}"
                 )
             gevent.sleep(PAUSE_S)
         self.say(f"link is back after {duration(time.monotonic() - began)}")

@@ -62,8 +62,6 @@ def serving(
         ending = followed(link, subject, lambda line: say(target, line))
         if ending.word in ("served", "blind"):
             result = verdict.with_start(proof(link, subject), ending)
-        elif ending.story.view is not None and ending.story.view.outcome == "unresponsive":
-            result = replace(verdict.of_ending(subject, ending), outcome="unresponsive")
         else:
             result = verdict.of_ending(subject, ending)
         conclude(target, result)

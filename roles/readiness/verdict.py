@@ -27,17 +27,22 @@ def of_ending(subject: Subject, ending: Ending) -> Result:
     view = ending.story.view
     outcome = view.outcome if view else None
     evidence = list(view.evidence) if view else []
-    if ending.word == "down" and (view is None or outcome in ("pending", "serving")):
-        outcome = None
+    if ending.word == "down" and outcome in ("pending", "serving"):
+        outcome = None  # it ended, and the journal does not say so
+    elif ending.word == "late":
+        outcome = "deadline"
     known = CAUSES.get(view.cause or "") if view else None
     state = "/".join(str(ending.unit.get(key, "unknown")) for key in ("active", "sub"))
-    down = f"{subject.unit} is {state} (result: {ending.unit.get('result', 'unknown')})"
+    sentence = f"{subject.unit} is {state} (result: {ending.unit.get('result', 'unknown')})"
+    if ending.word == "late":
+        budget = render.duration(subject.limits.start_s)
+        sentence = f"the start's time of {budget} is over, and {subject.unit} is {state}"
     return Result(
         engine=subject.name,
         outcome=outcome,
         exit=1,
         cause=view.cause if view else None,
-        sentence=known.sentence if known else down,
+        sentence=known.sentence if known else sentence,
         elapsed_s=round(ending.story.t, 3) if view else None,
         phase=view.phase if view else None,
         served_after_s=ending.story.served_after(),

@@ -26,6 +26,7 @@ from roles import failing
 from roles.readiness import follow, report
 from roles.readiness.operations import proved, reached, serving
 from roles.readiness.subject import Subject
+from sglangctl.config import Limits
 from sglangctl.journal import Writer
 from sglangctl.paths import Paths
 
@@ -106,15 +107,6 @@ class Bench:
             "CALLS": str(self.root / "calls"),
         }
 
-    def subject(self, name: str, reachable_at: str | None, program: tuple[str, ...]) -> Subject:
-        return Subject(
-            name,
-            f"sglang-{name}.service",
-            "kimi-k2.5",
-            reachable_at=reachable_at,
-            program=program,
-        )
-
     def run(
         self,
         operation: str,
@@ -122,6 +114,7 @@ class Bench:
         settled: bool = False,
         reachable_at: str | None = None,
         program: tuple[str, ...] = PROGRAM,
+        limits: Limits = Limits(),  # noqa: B008 (frozen)
     ) -> Done:
         for name, value in self.environment().items():
             self.monkeypatch.setenv(name, value)
@@ -130,7 +123,12 @@ class Bench:
         self.caplog.clear()
         self.caplog.set_level(logging.INFO, "pyinfra")
         state = State(Inventory(([HOST], {})), Config())
-        subjects = [self.subject(name, reachable_at, program) for name in engines]
+        subjects = [
+            Subject(
+                name, f"sglang-{name}.service", "kimi-k2.5", limits, reachable_at, None, program
+            )
+            for name in engines
+        ]
         connect_all(state)
         with ctx_state.use(state):
             report.report_once("test")
@@ -254,6 +252,15 @@ def test_a_unit_that_went_down_without_a_verdict(bench: Bench) -> None:
     assert done.status == 1 and done.engine["outcome"] is None and done.engine["exit"] == 1
     assert "sglang-kimi.service is failed/failed (result: exit-code)" in done.text
     assert "sglangctl logs kimi" in done.text
+
+
+def test_a_start_that_takes_too_long_without_a_watch(bench: Bench) -> None:
+    bench.case["unit"] = {**UNIT, "watch": "failed"}
+    bench.monkeypatch.setattr(follow, "LATE_S", 0.0)
+    done = bench.run("serving", limits=Limits(start_s=2))
+    assert done.status == 1 and done.engine["outcome"] == "deadline"
+    assert "kimi: deadline" in done.text
+    assert "the start's time of 2.0 s is over, and sglang-kimi.service is activating" in done.text
 
 
 def test_served_and_then_not_proved(bench: Bench) -> None:
