@@ -115,6 +115,7 @@ class Bench:
         reachable_at: str | None = None,
         program: tuple[str, ...] = PROGRAM,
         limits: Limits = Limits(),  # noqa: B008 (frozen)
+        hosts: Sequence[Any] = (HOST,),
     ) -> Done:
         for name, value in self.environment().items():
             self.monkeypatch.setenv(name, value)
@@ -122,7 +123,7 @@ class Bench:
         report.RESULTS.clear()
         self.caplog.clear()
         self.caplog.set_level(logging.INFO, "pyinfra")
-        state = State(Inventory(([HOST], {})), Config())
+        state = State(Inventory((list(hosts), {})), Config())
         subjects = [
             Subject(
                 name, f"sglang-{name}.service", "kimi-k2.5", limits, reachable_at, None, program
@@ -310,6 +311,15 @@ def test_all_engines_of_a_host_are_asked(bench: Bench) -> None:
     done = bench.run("proved", engines=["kimi", "other"])
     assert done.status == 1
     assert {one["engine"]: one["exit"] for one in done.host["engines"]} == {"kimi": 1, "other": 0}
+
+
+def test_an_unreachable_host_is_in_the_report(bench: Bench) -> None:
+    gone = ("gone", {"ssh_hostname": "127.0.0.1", "ssh_port": 1, "ssh_user": "nobody"})
+    done = bench.run("proved", hosts=[HOST, gone])
+    (document,) = done.reports
+    found = {host["host"]: host for host in document["report"]}
+    assert found["gone"]["outcome"] == "unreachable" and found["gone"]["engines"] == []
+    assert found[HOST]["outcome"] == "ok" and found[HOST]["engines"][0]["outcome"] == "ready"
 
 
 def test_clients_are_apart_from_the_engine(bench: Bench) -> None:
