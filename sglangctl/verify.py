@@ -102,7 +102,8 @@ def judged(config: EngineConfig, paths: Paths, found: proof.Proof, decision: Dec
     elif decision.outcome == "degraded":
         status = 1 if config.readiness.degraded == "fail" else 0
         worst = next((check for check in decision.checks if check.passed is False), None)
-        sentence = f"{config.name} is degraded: {worst.detail if worst else 'see the checks'}"
+        words = f"{worst.name}: {worst.detail}" if worst else "see the checks"
+        sentence = f"{config.name} is degraded; {words}"
     elif decision.failed:
         status = 1
         outcome, cause, phase = last_word(config, paths)
