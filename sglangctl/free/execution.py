@@ -6,6 +6,7 @@ import os
 import time
 from collections.abc import Sequence
 
+from sglangctl import terminal
 from sglangctl.free import leftovers, settling, text, verdicts
 from sglangctl.free.ladder import Emit, Ladder, Recorder, Say
 from sglangctl.free.model import FreeResult, Leftover, Plan, Situation
@@ -43,7 +44,7 @@ def execute(plan: Plan, say: Say, emit: Emit | None) -> FreeResult:
         verb = "removed" if item.removed else "left"
         recorder.step(f"{verb} {item.kind} {text.short(item.what)}: {item.reason}")
     seconds = time.monotonic() - began
-    sentence = verdict.sentence if verdict else _success(plan, ladder, seconds)
+    sentence = terminal.harmless(verdict.sentence if verdict else _success(plan, ladder, seconds))
     recorder.step(sentence, verdict=verdict.name if verdict else verdicts.FREE)
     return FreeResult(
         status=0 if verdict is None else 1,
@@ -73,12 +74,11 @@ def refused(plan: Plan, recorder: Recorder) -> FreeResult:
     first = plan.refused[0]
     who = f"{first.pid} {text.short(first.who)}" if first.pid else text.short(first.who)
     more = f" and {len(plan.refused) - 1} more" if len(plan.refused) > 1 else ""
-    return FreeResult(
-        3,
+    sentence = (
         f"nothing was changed: {who}{more} may not be ended ({first.class_}: {first.reason}); "
-        f"allowed by: {first.allow}",
-        verdicts.REFUSED,
+        f"allowed by: {first.allow}"
     )
+    return FreeResult(3, terminal.harmless(sentence), verdicts.REFUSED)
 
 
 def _cannot(plan: Plan, situation: Situation) -> str | None:

@@ -10,7 +10,7 @@ import time
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
-from sglangctl import containers, membership, pidfds, procfs, systemd, units
+from sglangctl import containers, membership, pidfds, procfs, systemd, terminal, units
 from sglangctl.free import freezer, text
 from sglangctl.free.model import ContainerStep, Ended, Plan, UnitStep
 from sglangctl.free.verdicts import UNIT_NOT_STOPPED, Verdict, of_survivor
@@ -28,6 +28,7 @@ class Recorder:
         self._say, self._emit = say, emit
 
     def step(self, line: str, **facts: Any) -> None:
+        line = terminal.harmless(line)  # titles, units and what commands said are not ours
         self._say(line)
         self.event("step", name="free", text=line, **facts)
 

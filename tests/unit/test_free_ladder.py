@@ -1,5 +1,7 @@
 """The ladder on real processes of this machine, with files as devices and no systemd."""
 
+from __future__ import annotations
+
 import json
 import os
 import signal

@@ -1,5 +1,7 @@
 """Plans from made-up situations: what may be ended, what refuses, and what would allow it."""
 
+from __future__ import annotations
+
 import json
 from dataclasses import replace
 from typing import Any

@@ -1,5 +1,7 @@
 """cgroup v1, hybrid and v2 as real machines write them, and containers seen from outside."""
 
+from __future__ import annotations
+
 import pytest
 
 from sglangctl.membership import of_text
