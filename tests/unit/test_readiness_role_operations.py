@@ -81,6 +81,8 @@ class Bench:
         self, root: Path, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
     ) -> None:
         self.root, self.caplog, self.monkeypatch = root, caplog, monkeypatch
+        monkeypatch.setattr(follow, "PAUSE_S", 0.05)
+        monkeypatch.setattr(follow, "DOWN_S", 0.3)
         self.paths = Paths(root / "host")
         self.paths.engines.mkdir(parents=True)
         config = {
