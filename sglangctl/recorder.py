@@ -52,6 +52,7 @@ class Recorder:
         self._told_t = 0.0
         self._withheld: dict[str, tuple[float, dict[str, Any]]] = {}
         self._written: dict[str, float] = {}
+        self._answer: tuple[Any, ...] = ()
         self._alarm_t: float | None = None
         self._room = float(LOG_ROOM)
         self._room_t = 0.0
@@ -78,7 +79,7 @@ class Recorder:
             self._alarm_t = t
         if kind == "log":
             self._log(t, fields, calm)
-        elif kind not in SAMPLED or alarming or not self._left_out(t, kind, calm):
+        elif kind not in SAMPLED or alarming or not self._left_out(t, kind, fields, calm):
             if alarming and calm:
                 self._flush(*SAMPLED)
             self._write(t, kind, fields)
@@ -99,9 +100,9 @@ class Recorder:
     def _calm(self, t: float) -> bool:
         return self.up and (self._alarm_t is None or t - self._alarm_t >= CALM_S)
 
-    def _left_out(self, t: float, kind: str, calm: bool) -> bool:
+    def _left_out(self, t: float, kind: str, fields: dict[str, Any], calm: bool) -> bool:
         last = self._written.get(kind)
-        if last is None:
+        if last is None or (kind == "http" and _answer(fields) != self._answer):
             return False
         if calm:
             return t - last < CALM_S
@@ -138,6 +139,8 @@ class Recorder:
 
     def _write(self, t: float, kind: str, fields: dict[str, Any]) -> None:
         self._written[kind] = t
+        if kind == "http":
+            self._answer = _answer(fields)
         # What was left out before this line would now stand after it: it is dropped.
         self._withheld = {
             other: held for other, held in self._withheld.items() if held[0] >= t and other != kind
@@ -161,6 +164,11 @@ class Recorder:
         self._write(t, "verdict", fields)
         if news:
             self._changed(assessment)
+
+
+def _answer(fields: dict[str, Any]) -> tuple[Any, ...]:
+    """What makes one answer differ from another."""
+    return tuple(fields.get(key) for key in ("path", "status", "error"))
 
 
 def _headline(assessment: Assessment) -> tuple[Any, ...]:

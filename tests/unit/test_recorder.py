@@ -1,0 +1,145 @@
+"""What is written, what is only folded, and that a replay of the file sees what the fold saw."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from sglangctl import journal
+from sglangctl.config import Limits
+from sglangctl.recorder import LOG_ROOM, Recorder
+from sglangctl.startup import Startup
+
+PROCESSES = [{"pid": 1, "name": "python -m sglang.launch_server", "state": "S", "cpu_s": 1.0}]
+
+
+@pytest.fixture
+def file(tmp_path: Path) -> Path:
+    return tmp_path / "journal.jsonl"
+
+
+def recorder(file: Path) -> Recorder:
+    made = Recorder(Startup(Limits()), journal.Writer(file))
+    made.record(0.0, "launch", engine="sglang", port=8000)
+    return made
+
+
+def serving(file: Path) -> Recorder:
+    made = recorder(file)
+    made.record(9.0, "socket", port=8000, owner_pid=1, ours=True)
+    made.record(11.0, "http", path="/health", status=200, error=None, seconds=1.0)
+    assert made.outcome == "serving"
+    return made
+
+
+def written(file: Path, kind: str) -> list[dict[str, Any]]:
+    return [event for event in journal.read(file) if event["kind"] == kind]
+
+
+def good(made: Recorder, t: float) -> None:
+    made.record(t, "http", path="/health", status=200, error=None, seconds=1.0)
+    made.record(t + 0.1, "process", processes=PROCESSES)
+
+
+def test_while_it_starts_everything_is_written(file: Path) -> None:
+    made = recorder(file)
+    for t in range(1, 31):
+        made.record(t, "process", processes=PROCESSES)
+        made.record(t + 0.5, "log", data=f"line {t}\n")
+    assert len(written(file, "process")) == 30
+    assert len(written(file, "log")) == 30
+
+
+def test_a_start_of_an_hour_does_not_fill_the_disk(file: Path) -> None:
+    made = recorder(file)
+    for t in range(1, 3600):
+        made.record(t, "process", processes=PROCESSES)
+    assert 1200 + 2400 / 5 - 5 <= len(written(file, "process")) <= 1200 + 2400 / 5 + 5
+
+
+def test_while_it_serves_one_line_a_minute(file: Path) -> None:
+    made = serving(file)
+    for t in range(12, 612, 4):
+        good(made, t)
+    assert 9 <= len(written(file, "http")) <= 12
+    assert 9 <= len(written(file, "process")) <= 12
+
+
+def test_a_changed_answer_is_always_written(file: Path) -> None:
+    made = recorder(file)
+    made.record(1.0, "http", path="/health", status=None, error="ConnectionRefusedError", seconds=0)
+    made.record(9.0, "socket", port=8000, owner_pid=1, ours=True)
+    made.record(9.5, "log", data="The server is fired up and ready to roll!\n")
+    assert made.outcome == "serving"
+    made.record(11.0, "http", path="/health", status=200, error=None, seconds=1.0)
+    assert [event["status"] for event in written(file, "http")] == [None, 200]
+
+
+def test_before_a_failed_probe_the_last_good_one_is_written(file: Path) -> None:
+    made = serving(file)
+    for t in range(12, 52, 4):
+        good(made, t)
+    made.record(76.0, "http", True, path="/health", status=None, error="TimeoutError", seconds=25.0)
+    kept = [(event["t"], event["status"]) for event in written(file, "http")]
+    assert kept == [(11.0, 200), (48.0, 200), (76.0, None)]
+    # After an alarm everything is written for a while.
+    for t in range(78, 90):
+        made.record(t, "process", processes=PROCESSES)
+    assert len(written(file, "process")) >= 12
+
+
+def test_a_replay_of_the_file_reaches_the_same_verdict_at_the_same_time(file: Path) -> None:
+    made = serving(file)
+    for t in range(12, 300, 4):
+        good(made, t)
+        made.record(t + 0.2, "log", data="[2026-01-01 00:00:00] Decode batch, #running-req: 0\n")
+    made.record(
+        324.0, "http", True, path="/health", status=None, error="TimeoutError", seconds=25.0
+    )
+    for t in range(325, 345):
+        made.record(t, "process", processes=PROCESSES)
+    live = [e["t"] for e in written(file, "verdict") if e["outcome"] == "unresponsive"]
+    again = Startup(Limits())
+    replayed = [
+        event["t"] for event in journal.read(file) if again.feed(event).outcome == "unresponsive"
+    ]
+    assert live and replayed
+    assert abs(replayed[0] - live[0]) <= 1.0
+
+
+def test_lines_of_an_engine_at_work_are_left_out_and_others_are_not(file: Path) -> None:
+    made = serving(file)
+    made.record(11.5, "log", data="[2026-01-01 00:00:00] Decode batch, #running-req: 1\n")
+    before = len(written(file, "log"))
+    data = (
+        "[2026-01-01 00:00:00] Prefill batch, #new-seq: 1\n"
+        "[2026-01-01 00:00:00] something else\n"
+        '[2026-01-01 00:00:00] INFO:     1.2.3.4:5 - "POST /v1/chat/completions HTTP/1.1" 200 OK\n'
+        '[2026-01-01 00:00:00] INFO:     1.2.3.4:5 - "POST /v1/chat/completions HTTP/1.1" 500 Oh\n'
+    )
+    made.record(12.0, "log", data=data)
+    text = "".join(event["data"] for event in written(file, "log")[before:])
+    assert "something else" in text and "500 Oh" in text
+    assert "Prefill" not in text and "200 OK" not in text
+
+
+def test_a_log_that_runs_away_is_cut_and_that_is_said(file: Path) -> None:
+    made = recorder(file)
+    line = "x" * 65535 + "\n"
+    for number in range(400):
+        made.record(1.0 + number / 1000, "log", data=line)
+    assert file.stat().st_size < LOG_ROOM * 1.2
+    made.record(200.0, "log", data="the end\n")
+    last = written(file, "log")[-1]
+    assert last["data"] == "the end\n"
+    assert last["skipped_bytes"] > 5_000_000
+
+
+def test_nowhere_to_write(tmp_path: Path) -> None:
+    made = Recorder(Startup(Limits()))
+    made.record(0.0, "launch", engine="sglang", port=8000)
+    made.record(1.0, "exit", returncode=1)
+    assert made.outcome == "failed"
+    assert list(tmp_path.iterdir()) == []
