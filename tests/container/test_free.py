@@ -367,7 +367,7 @@ def test_without_nvidia_smi_holders_are_found_and_freed(box: Freeing) -> None:
         box.sh("mv /usr/bin/nvidia-smi.away /usr/bin/nvidia-smi")
 
 
-def test_a_hanging_nvidia_smi_does_not_hang_us_for_ever(box: Freeing) -> None:
+def test_a_driver_that_does_not_answer_is_a_reason(box: Freeing) -> None:
     configure_nvidia(box.host, gpus=2, fail="driver")
     try:
         document = json.loads(box.ctl("holders", "--json"))
