@@ -183,3 +183,8 @@ class FreeResult:
 def document(thing: Any) -> dict[str, Any]:
     """A flat dataclass as a JSON object; `class_` becomes `class`."""
     return {item.name.rstrip("_"): getattr(thing, item.name) for item in fields(thing)}
+
+
+def is_a_service(unit: str) -> bool:
+    """A service that one would stop, and not a login or a user's whole manager."""
+    return unit.endswith(".service") and not unit.startswith("user@")

@@ -6,10 +6,12 @@ If anything that may not be ended is in the way, the plan refuses, and nothing a
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from dataclasses import replace
 
 from sglangctl import classes
 from sglangctl.classes import ENGINE, FOREIGN, OURS, PROTECTED, REPLACED, SIBLING
 from sglangctl.config import EngineConfig
+from sglangctl.free import model, notes
 from sglangctl.free.model import ContainerStep, Plan, Refusal, Situation, UnitStep
 from sglangctl.holders import Holder
 from sglangctl.units import Unit
@@ -56,7 +58,7 @@ def make(situation: Situation, policy: str = "declared", stop: bool = False) -> 
         limits=situation.engine.limits,
         situation=situation,
     )
-    return _with_notes(plan, situation)
+    return replace(plan, notes=notes.of(plan, situation))
 
 
 def targets_of(situation: Situation) -> set[int] | None:
@@ -234,7 +236,7 @@ def _allow(holder: Holder, situation: Situation) -> str:
     if holder.container:
         box = holder.container_name or f"(the name of container {holder.container[:12]})"
         return f"`containers: [{box}]` in the inventory, or --policy {policy}"
-    if holder.system_unit and is_a_service(holder.system_unit):
+    if holder.system_unit and model.is_a_service(holder.system_unit):
         return (
             f"`replaces: [{holder.system_unit}]` of {name} in the inventory, or --policy {policy}"
         )
@@ -260,60 +262,3 @@ def _protected_members(
                 unit=holder.unit,
                 gpus=holder.uses,
             )
-
-
-def is_a_service(unit: str) -> bool:
-    """A service that one would stop, and not a login or a user's whole manager."""
-    return unit.endswith(".service") and not unit.startswith("user@")
-
-
-def _with_notes(plan: Plan, situation: Situation) -> Plan:
-    from dataclasses import replace
-
-    return replace(plan, notes=tuple(dict.fromkeys(_notes(plan, situation))))
-
-
-def _notes(plan: Plan, situation: Situation) -> Iterator[str]:
-    refused = {refusal.pid for refusal in plan.refused if refusal.class_ == ENGINE}
-    by_hand = [
-        holder.pid
-        for holder in situation.holders
-        if (holder in plan.processes_to_end and holder.class_ in (ENGINE, FOREIGN))
-        or holder.pid in refused
-        if not is_a_service(holder.system_unit or "") and not holder.container
-    ]
-    if by_hand:
-        pids = ", ".join(map(str, sorted(by_hand)))
-        yield f"started by hand, without a unit of their own ({pids}): nothing to roll back to"
-    for step in plan.units_to_stop:
-        for trigger in step.triggered_by:
-            yield (
-                f"{trigger} starts {step.unit} again: put {trigger} into `replaces` as well, "
-                f"or: systemctl disable --now {trigger}"
-            )
-        if step.class_ in (ENGINE, FOREIGN):
-            yield (
-                f"{step.unit} is stopped and not disabled, it comes back at the next boot: "
-                f"put it into `replaces` of {plan.engine}"
-            )
-    for holder in plan.processes_to_end:
-        unit = (situation.units or {}).get(holder.system_unit or "")
-        if unit is not None and unit["Restart"] not in ("", "no"):
-            yield (
-                f"{unit.name} has Restart={unit['Restart']} and will start {holder.pid} again: "
-                f"put it into `replaces` of {plan.engine}"
-            )
-        box = situation.containers.get(holder.container or "")
-        if box is not None and box.restart not in ("", "no"):
-            yield (
-                f"the container {box.name} has the restart policy {box.restart}: name it under "
-                "`containers` in the inventory, and it is stopped through its engine"
-            )
-    if situation.reading.gpus is None:
-        yield f"memory on the GPUs cannot be checked: {situation.reading.reason}"
-    if situation.units is None and situation.engine.replaces:
-        yield "systemd does not answer: the units in `replaces` cannot be stopped"
-    if situation.unreadable:
-        yield f"{situation.unreadable} processes could not be looked at: run it as root"
-    if not situation.pidfds:
-        yield "this kernel or Python has no pidfds (Linux 5.3): single processes are not ended"

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from sglangctl import classes, containers, holders, procfs, units
-from sglangctl.free import freezer, planning, text, verdicts
+from sglangctl.free import freezer, model, planning, text, verdicts
 from sglangctl.free.model import Plan, Situation
 from sglangctl.free.verdicts import Verdict
 from sglangctl.holders import Holder
@@ -110,7 +110,7 @@ def _bringer(new: Holder, plan: Plan) -> str:
             f"the container {name}{policy}; name it under `containers` in the inventory, and it "
             "is stopped through its engine"
         )
-    if new.system_unit and planning.is_a_service(new.system_unit):
+    if new.system_unit and model.is_a_service(new.system_unit):
         unit = (units.show([new.system_unit]) or {}).get(new.system_unit)
         facts = []
         if unit is not None and unit["Restart"] not in ("", "no"):

@@ -1,0 +1,60 @@
+"""What an operator should know about a plan: what comes back by itself, what cannot be checked. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from sglangctl.classes import ENGINE, FOREIGN
+from sglangctl.free import model
+from sglangctl.free.model import Plan, Situation
+
+
+def of(plan: Plan, situation: Situation) -> tuple[str, ...]:
+    """The notes of a plan, each once."""
+    return tuple(dict.fromkeys(_notes(plan, situation)))
+
+
+def _notes(plan: Plan, situation: Situation) -> Iterator[str]:
+    refused = {refusal.pid for refusal in plan.refused if refusal.class_ == ENGINE}
+    by_hand = [
+        holder.pid
+        for holder in situation.holders
+        if (holder in plan.processes_to_end and holder.class_ in (ENGINE, FOREIGN))
+        or holder.pid in refused
+        if not model.is_a_service(holder.system_unit or "") and not holder.container
+    ]
+    if by_hand:
+        pids = ", ".join(map(str, sorted(by_hand)))
+        yield f"started by hand, without a unit of their own ({pids}): nothing to roll back to"
+    for step in plan.units_to_stop:
+        for trigger in step.triggered_by:
+            yield (
+                f"{trigger} starts {step.unit} again: put {trigger} into `replaces` as well, "
+                f"or: systemctl disable --now {trigger}"
+            )
+        if step.class_ in (ENGINE, FOREIGN):
+            yield (
+                f"{step.unit} is stopped and not disabled, it comes back at the next boot: "
+                f"put it into `replaces` of {plan.engine}"
+            )
+    for holder in plan.processes_to_end:
+        unit = (situation.units or {}).get(holder.system_unit or "")
+        if unit is not None and unit["Restart"] not in ("", "no"):
+            yield (
+                f"{unit.name} has Restart={unit['Restart']} and will start {holder.pid} again: "
+                f"put it into `replaces` of {plan.engine}"
+            )
+        box = situation.containers.get(holder.container or "")
+        if box is not None and box.restart not in ("", "no"):
+            yield (
+                f"the container {box.name} has the restart policy {box.restart}: name it under "
+                "`containers` in the inventory, and it is stopped through its engine"
+            )
+    if situation.reading.gpus is None:
+        yield f"memory on the GPUs cannot be checked: {situation.reading.reason}"
+    if situation.units is None and situation.engine.replaces:
+        yield "systemd does not answer: the units in `replaces` cannot be stopped"
+    if situation.unreadable:
+        yield f"{situation.unreadable} processes could not be looked at: run it as root"
+    if not situation.pidfds:
+        yield "this kernel or Python has no pidfds (Linux 5.3): single processes are not ended"
