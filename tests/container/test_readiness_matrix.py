@@ -1,5 +1,5 @@
 """Every way in which a start goes, on the stand-in engine under systemd: outcome, cause, times, and
-nothing left behind. With RECORD_TRACES=1 each run's journal is kept in tests/traces.
+nothing left behind. With RECORD_TRACES=FOLDER each journal is kept there, with the verdict that it must get.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from tests.hosts.host import Host
 
 pytestmark = [pytest.mark.container, pytest.mark.timeout(300)]
 
-TRACES = Path(__file__).resolve().parents[1] / "traces"
+TRACES = Path(os.environ.get("RECORD_TRACES", ""))
 RECORD = bool(os.environ.get("RECORD_TRACES"))
 ONCE = "[Service]\nRestart=no\n"
 QUICK = {"START_S": 8.0 if RECORD else 2.5, "SCALE": 0.2}
@@ -72,7 +72,7 @@ def record(engine: EngineUnit, name: str, expected: dict[str, Any]) -> None:
     if not RECORD:
         return
     folder = TRACES / f"{engine.kind}-{name}"
-    folder.mkdir(exist_ok=True)
+    folder.mkdir(parents=True, exist_ok=True)
     (folder / "journal.jsonl").write_text(engine.dump())
     (folder / "expected.json").write_text(json.dumps(expected, indent=1) + "\n")
 
