@@ -7,6 +7,7 @@ cache has the wheel only when it is proven.
 
 from __future__ import annotations
 
+import dataclasses
 import fcntl
 import json
 import os
@@ -21,6 +22,7 @@ from sglangctl.kernel import (
     cache,
     check,
     command_line,
+    common,
     compile,
     cubins,
     environment,
@@ -34,7 +36,7 @@ from sglangctl.kernel import (
 )
 from sglangctl.kernel.metadata import MetadataError
 from sglangctl.kernel.record import BuildError, Record
-from sglangctl.kernel.request import Request, folder
+from sglangctl.kernel.request import Request, folder, unused_folder
 from sglangctl.kernel.venv import Venv
 from sglangctl.paths import Paths
 
@@ -178,10 +180,9 @@ def _prove(
     )
     if done.returncode:
         raise BuildError("the built wheel cannot be installed", f"read {place.log}")
-    result = check.check(tools, seen)
+    result = try_it(tools, seen, request.arch)
     record("check", text=f"{result.outcome}: {result.reason}", outcome=result.outcome)
-    # A build host needs no driver; the engine's host checks again after installing.
-    if result.outcome == check.FAILED and result.cause != "driver-mismatch":
+    if result.outcome == check.FAILED:
         raise BuildError(
             f"the built kernel does not work: {result.reason}", result.next_step or "read the log"
         )
@@ -190,6 +191,23 @@ def _prove(
         {"verdict": seen.verdict, "loads": seen.loads, "archs": archs},
         {"outcome": result.outcome, "reason": result.reason, "gpu": result.gpu},
     )
+
+
+def try_it(tools: Venv, seen: inspect.Inspection, arch: str) -> check.Check:
+    """The check as far as this machine can do it: a build host needs no driver and may have
+    another GPU, whose loader looks into another folder. The engine's host checks again."""
+    here = common.gpu_architectures()
+    if not here or any(cubins.runs_on(arch, one) for one in here):
+        result = check.check(tools, seen)
+    elif unused_folder(arch) == "sm100":
+        return check.Check(
+            check.UNKNOWN, f"not imported: its loader needs a GPU of sm_{arch}, here is {here[0]}"
+        )
+    else:
+        result = check.check(tools, seen, {"CUDA_VISIBLE_DEVICES": ""})
+    if result.cause == "driver-mismatch":
+        return dataclasses.replace(result, outcome=check.UNKNOWN)
+    return result
 
 
 @contextmanager

@@ -62,6 +62,8 @@ class Check:
     torch: str | None = None
     kernel: str | None = None
     gpu: str | None = None
+    sm: str | None = None
+    """The GPU's architecture, `120`."""
     returncode: int | None = None
     evidence: tuple[str, ...] = ()
     v: int = 1
@@ -238,6 +240,7 @@ def judge(
         torch=_text(said.get("torch")) or (torch.version if torch else None),
         kernel=_text(said.get("kernel")) or (inspection.version if inspection else None),
         gpu=_text(said.get("gpu")),
+        sm=_text(said.get("sm")),
         returncode=returncode,
         evidence=_telling(stderr),
     )

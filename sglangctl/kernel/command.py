@@ -14,6 +14,7 @@ SUBCOMMANDS = {
     "check": ("check_command", "import it and run one operation: 0 ok, 1 failed, 2 not run"),
     "build": ("build_command", "build one from source, in a unit of its own"),
     "install": ("install_command", "install a wheel, other kernels' leftovers taken away"),
+    "locks": ("jit_locks", "locks that a killed JIT compiler left behind (--clean removes them)"),
     "survey": ("survey", "what a deploy wants to know, as one document"),
 }
 

@@ -6,6 +6,7 @@ against is by construction what will run. Nothing is ever written into the engin
 
 from __future__ import annotations
 
+import hashlib
 import re
 import shutil
 from pathlib import Path
@@ -19,14 +20,25 @@ TOOLS = ("cmake>=3.31", "ninja", "wheel", "setuptools", "scikit-build-core>=0.10
 """sgl-kernel's CMakeLists needs 3.31 (policy CMP0177); distributions have older ones."""
 STDLIB = re.compile(r"lib-dynload|python\d[\d.]*")
 # --ignore-installed: what the engine's environment has of these would be without its program here.
-PIP = ("--ignore-installed", "--no-input", "--disable-pip-version-check", "--progress-bar=off")
+PIP = (
+    "--ignore-installed",
+    "--no-compile",
+    "--no-input",
+    "--disable-pip-version-check",
+    "--progress-bar=off",
+)
 REQUIRES = re.compile(r"(?ms)^\[build-system\].*?^requires\s*=\s*\[(.*?)\]")
 
 
 def prepare(request: Request, folder: Path, project: Path, log: Path) -> venv.Venv:
-    """Make (or find) the environment and check that its torch is the key's; BuildError."""
-    root = folder / "venv"
+    """Make (or find) the environment and check that its torch is the key's; BuildError.
+
+    All builds against the same environment of an engine share one (a build at a time has the
+    host's lock), so that a second build, for a patch, does not wait for pip.
+    """
     engine = _engine(request)
+    wanted = [*TOOLS, *requirements(project)]
+    root = folder.parent / f".environment-{_digest(request, engine, wanted)}"
     if not (root / ".complete").exists():
         shutil.rmtree(root, ignore_errors=True)
         python = str(engine.python) if engine else request.python
@@ -35,7 +47,6 @@ def prepare(request: Request, folder: Path, project: Path, log: Path) -> venv.Ve
         if engine:
             lines = [str(path) for path in engine.path if not STDLIB.fullmatch(path.name)]
             (own.site_packages / "engine.pth").write_text("\n".join(lines) + "\n")
-        wanted = [*TOOLS, *requirements(project)]
         if not engine:
             wanted.append(f"torch=={request.inputs.torch}")
         _run(
@@ -69,6 +80,13 @@ def requirements(project: Path) -> list[str]:
     names = re.findall(r"\"([^\"]+)\"|'([^']+)'", lines)
     found = [first or second for first, second in names]
     return [name for name in found if re.split(r"[^A-Za-z0-9_.-]", name)[0].lower() != "torch"]
+
+
+def _digest(request: Request, engine: venv.Venv | None, wanted: list[str]) -> str:
+    """What decides the environment: where torch comes from, and what is installed beside it."""
+    source = str(engine.root) if engine else request.python
+    text = "\n".join([source, request.inputs.torch, *wanted])
+    return hashlib.sha256(text.encode()).hexdigest()[:16]
 
 
 def _engine(request: Request) -> venv.Venv | None:

@@ -12,6 +12,10 @@
 #   SGLANGCTL_REPORT    file for the report
 
 include_guard(GLOBAL)
+if(POLICY CMP0177)
+  # What the functions below were defined under is what their install() goes by.
+  cmake_policy(SET CMP0177 NEW)
+endif()
 set_property(GLOBAL PROPERTY SGLANGCTL_INSTALLS 0)
 
 # install(TARGETS) of the top level waits until it is known which targets stay: a target that is

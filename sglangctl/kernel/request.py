@@ -121,7 +121,7 @@ def dump(request: Request) -> str:
 
 
 def folder(key: str, paths: Paths | None = None) -> Path:
-    """The build's folder: request.json, patches/, source/, build/, venv/, journal.jsonl."""
+    """The build's folder: request.json, patches/, source/, build/, journal.jsonl."""
     if not keys.is_key(key):
         raise RequestError(f"{key!r} is not a key of a kernel build")
     return (paths or Paths()).kernel_cache / ".build" / key

@@ -1,10 +1,10 @@
 """Build the images of the container hosts, once for each state of what they are made from.
 
-    python3 -m tests.hosts.images base|engine
+    python3 -m tests.hosts.images base|engine|kernel
 
 `base`: Debian 12 with systemd and sshd, no more than a bare server has. `engine`: base plus what a
 GPU cloud image carries (torch and SGLang's dependencies in the system's Python: the layer `python`)
-and a tiny model.
+and a tiny model. `kernel`: that layer with compilers, for kernel builds.
 Tags carry the digest of the inputs; the plain tags name the newest.
 """
 
@@ -33,11 +33,13 @@ INPUTS = {
     "base": ("base.packages", "base.sh", "boot.sh"),
     "python": ("python.requirements", "python.constraints", "python.sh"),
     "engine": ("engine.sh", "make_model.py"),
+    "kernel": ("kernel.sh",),
 }
-PARENT = {"python": "base", "engine": "python"}
+PARENT = {"python": "base", "engine": "python", "kernel": "python"}
 TITLES = {
     "python": "Installing torch for CPUs and SGLang's dependencies into the image (about 2 min)",
     "engine": "Making a tiny model in the image (about 20 s)",
+    "kernel": "Installing compilers into the image (about 1 min)",
 }
 
 

@@ -1,0 +1,134 @@
+"""Locks of JIT compilers: with real processes that hold, and that died holding."""
+
+from __future__ import annotations
+
+import fcntl
+import json
+import os
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+from sglangctl.cli import main
+from sglangctl.kernel import jit_locks
+
+# As torch.utils.file_baton does it.
+TAKE = "import os,sys,time; os.open(sys.argv[1], os.O_CREAT|os.O_EXCL); print(1, flush=True); "
+SEES_ALL = os.geteuid() == 0
+
+
+def holder(path: Path, then: str = "time.sleep(60)") -> subprocess.Popen[bytes]:
+    process = subprocess.Popen(
+        [sys.executable, "-c", TAKE + then, str(path)], stdout=subprocess.PIPE
+    )
+    assert process.stdout is not None
+    assert process.stdout.readline() == b"1\n"
+    return process
+
+
+@pytest.fixture
+def everything_is_seen(monkeypatch: pytest.MonkeyPatch) -> None:
+    """As root on a host: only this user's processes count where the tests are not root."""
+    if not SEES_ALL:
+        real = jit_locks._open_files
+        monkeypatch.setattr(jit_locks, "_open_files", lambda wanted: (real(wanted)[0], True))
+
+
+@pytest.mark.usefixtures("everything_is_seen")
+def test_a_held_lock_is_left_alone_and_a_dead_one_removed(tmp_path: Path) -> None:
+    path = tmp_path / "ops" / "lock"
+    path.parent.mkdir()
+    process = holder(path)
+    (held,) = jit_locks.find([tmp_path])
+    assert (held.state, held.pids) == ("held", (process.pid,))
+    assert not jit_locks.remove(held)
+
+    process.kill()
+    process.wait()
+    (stale,) = jit_locks.find([tmp_path])
+    assert stale.state == "stale"
+    assert jit_locks.remove(stale)
+    assert not path.exists()
+    assert list(path.parent.iterdir()) == []
+
+
+@pytest.mark.usefixtures("everything_is_seen")
+def test_a_lock_that_was_taken_again_since_is_not_removed(tmp_path: Path) -> None:
+    path = tmp_path / "lock"
+    path.write_bytes(b"")
+    (stale,) = jit_locks.find([tmp_path])
+    path.unlink()
+    (tmp_path / "other").write_bytes(b"")  # so that the inode is not given out again
+    process = holder(path)
+    try:
+        assert not jit_locks.remove(stale)
+        assert path.exists()
+        (now,) = jit_locks.find([tmp_path])
+        assert now.pids == (process.pid,)
+    finally:
+        process.kill()
+        process.wait()
+
+
+@pytest.mark.usefixtures("everything_is_seen")
+def test_a_lock_that_is_opened_again_as_the_same_file_is_not_removed(tmp_path: Path) -> None:
+    path = tmp_path / "lock"
+    path.write_bytes(b"")
+    (stale,) = jit_locks.find([tmp_path])
+    with open(path):
+        assert not jit_locks.remove(stale)
+    assert path.exists()
+
+
+def test_flock_files_do_no_harm_and_are_not_listed(tmp_path: Path) -> None:
+    path = tmp_path / "flashinfer_jit.lock"
+    with open(path, "w") as file:
+        fcntl.flock(file, fcntl.LOCK_EX)
+    assert jit_locks.find([tmp_path]) == []
+
+
+def test_without_the_right_to_see_all_it_is_unknown(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "lock").write_bytes(b"")
+    monkeypatch.setattr(jit_locks, "_open_files", lambda wanted: ({}, False))
+    (lock,) = jit_locks.find([tmp_path])
+    assert (lock.state, jit_locks.remove(lock)) == ("unknown", False)
+    assert (tmp_path / "lock").exists()
+
+
+@pytest.mark.usefixtures("everything_is_seen")
+def test_on_a_shared_file_system_it_is_unknown(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "lock").write_bytes(b"")
+    monkeypatch.setattr(jit_locks, "_mounts", lambda: {"/": "ext4", str(tmp_path): "nfs4"})
+    (lock,) = jit_locks.find([tmp_path])
+    assert lock.state == "unknown"
+    assert "another machine" in lock.reason
+
+
+def test_links_and_folders_named_lock_are_not_locks(tmp_path: Path) -> None:
+    (tmp_path / "a").mkdir()
+    (tmp_path / "a/lock").symlink_to("/etc/passwd")
+    (tmp_path / "b/lock").mkdir(parents=True)
+    assert jit_locks.find([tmp_path, tmp_path / "none"]) == []
+
+
+@pytest.mark.usefixtures("everything_is_seen")
+def test_command(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    (tmp_path / "lock").write_bytes(b"")
+    assert main(["kernel", "locks", str(tmp_path)]) == 0
+    assert capsys.readouterr().out.startswith("stale")
+    assert (tmp_path / "lock").exists()
+    assert main(["kernel", "locks", str(tmp_path), "--clean", "--json"]) == 0
+    document = json.loads(capsys.readouterr().out)
+    assert document["removed"] == [str(tmp_path / "lock")]
+    assert not (tmp_path / "lock").exists()
+    began = time.monotonic()
+    assert main(["kernel", "locks", str(tmp_path)]) == 0
+    assert "no lock" in capsys.readouterr().out
+    assert time.monotonic() - began < 5
