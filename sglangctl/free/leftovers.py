@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import os
 import time
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -20,7 +20,7 @@ SHM = "/dev/shm/"
 LOCK = "lock"
 """torch.utils.file_baton, which FlashInfer and others use: the file's existence is the lock, so a
 killed build blocks every later one for ever. Files named *.lock are held by flock and harmless."""
-CACHES = ("TORCH_EXTENSIONS_DIR", "FLASHINFER_WORKSPACE_BASE", "SGLANG_CACHE_DIR", "XDG_CACHE_HOME")
+CACHES = ("TORCH_EXTENSIONS_DIR", "FLASHINFER_WORKSPACE_BASE", "SGLANG_CACHE_DIR")
 IN_CACHE = ("torch_extensions", "flashinfer", "sglang", "vllm", "tvm-ffi")
 DEPTH = 6
 WALK_S = 2.0
@@ -33,8 +33,8 @@ class Belongings:
 
     segments: dict[str, tuple[int, int]] = field(default_factory=dict)
     """Path below /dev/shm -> (device, inode)."""
-    caches: set[str] = field(default_factory=set)
-    uids: set[int] = field(default_factory=set)
+    caches: set[tuple[str, int]] = field(default_factory=set)
+    """Cache folder, and the user whose process named it: of others nothing is removed there."""
 
 
 def collect(pids: Iterable[int]) -> Belongings:
@@ -44,20 +44,19 @@ def collect(pids: Iterable[int]) -> Belongings:
         uid = procfs.uid(pid)
         if uid is None:
             continue
-        found.uids.add(uid)
         for path in mapped(pid):
             try:
                 status = os.stat(path)
             except OSError:
                 continue
             found.segments[path] = (status.st_dev, status.st_ino)
-        found.caches.update(_caches(pid))
+        found.caches.update((cache, uid) for cache in _caches(pid))
     return found
 
 
-def remove(belongings: Belongings, own: Sequence[str] = ()) -> list[Leftover]:
-    """Take away what is provably theirs, and list the rest. `own`: our engine's cache folders."""
-    return [*_segments(belongings), *_locks({*belongings.caches, *own}, belongings.uids)]
+def remove(belongings: Belongings) -> list[Leftover]:
+    """Take away what is provably theirs, and list the rest."""
+    return [*_segments(belongings), *_locks(belongings.caches)]
 
 
 def mapped(pid: int) -> set[str]:
@@ -85,8 +84,11 @@ def _segments(belongings: Belongings) -> Iterator[Leftover]:
         yield _unlinked("shm", path, "only processes that are gone had it mapped")
 
 
-def _locks(caches: Iterable[str], uids: set[int]) -> Iterator[Leftover]:
-    locks = sorted({path for cache in caches for path in _lock_files(cache)})
+def _locks(caches: Iterable[tuple[str, int]]) -> Iterator[Leftover]:
+    locks: dict[str, set[int]] = {}
+    for cache, uid in caches:
+        for path in _lock_files(cache):
+            locks.setdefault(path, set()).add(uid)
     if not locks:
         return
     open_by: dict[str, int] = {}
@@ -94,7 +96,7 @@ def _locks(caches: Iterable[str], uids: set[int]) -> Iterator[Leftover]:
         for link in procfs.links(pid):
             if link.endswith("/" + LOCK):
                 open_by[link] = pid
-    for path in locks:
+    for path, uids in sorted(locks.items()):
         try:
             owner = os.lstat(path).st_uid
         except OSError:
@@ -128,7 +130,7 @@ def _caches(pid: int) -> Iterator[str]:
 
 def caches_of(environment: dict[str, str]) -> list[str]:
     """Folders in which engines compile, from their environment; only those that exist."""
-    roots = [environment[name] for name in CACHES[:3] if environment.get(name)]
+    roots = [environment[name] for name in CACHES if environment.get(name)]
     home = environment.get("XDG_CACHE_HOME")
     if not home and environment.get("HOME"):
         home = environment["HOME"] + "/.cache"

@@ -283,6 +283,26 @@ def test_a_timer_that_starts_it_again_is_named(box: Freeing) -> None:
     assert box.show("other.timer", "ActiveState") == "inactive"
 
 
+def test_units_and_their_orphans_on_cgroup_v2(host_factory) -> None:
+    box = Freeing.prepare(host_factory("free-v2", gpus=2, unified_cgroup=True))
+    request = json.dumps({"engine_configs": [KIMI]})
+    assert json.loads(box.ctl("probe", "--request", request))["cgroup"] == "v2"
+    pids = box.start_vllm("TimeoutStopSec=infinity", VLLM_STANDIN_IGNORE_TERM=1)
+    found = box.holders("--engine", "kimi")
+    assert {item["unit"] for item in found.values()} == {"vllm-kimi.service"}
+    assert "SIGKILL to" in box.ctl("free", "kimi")
+    assert not any(box.alive(pid) for pid in pids)
+    box.configure()
+    pids = box.start_vllm("KillMode=process\nRestart=no")
+    main = int(box.show("vllm-kimi.service", "MainPID"))
+    box.sh(f"kill -9 {main}")
+    while box.show("vllm-kimi.service", "ActiveState") == "active":
+        time.sleep(0.05)
+    assert {item["class"] for item in box.holders("--engine", "kimi").values()} == {"replaced"}
+    box.free()
+    assert not any(box.alive(pid) for pid in pids)
+
+
 # What is refused, and what is left alone.
 
 

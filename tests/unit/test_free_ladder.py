@@ -299,17 +299,13 @@ def test_a_segment_that_someone_else_maps_stays(tmp_path: Path) -> None:
     segment = Path("/dev/shm") / f"sglangctl-test-{os.getpid()}"
     segment.write_bytes(b"x")
     status = segment.stat()
-    belongings = leftovers.Belongings(
-        segments={str(segment): (status.st_dev, status.st_ino)}, uids={0}
-    )
+    belongings = leftovers.Belongings(segments={str(segment): (status.st_dev, status.st_ino)})
     try:
         with open(segment):
             (left,) = leftovers.remove(belongings)
             assert not left.removed and f"in use by {os.getpid()}" in left.reason
         # Another file by the same name is not theirs.
-        other = leftovers.Belongings(
-            segments={str(segment): (status.st_dev, status.st_ino + 1)}, uids={0}
-        )
+        other = leftovers.Belongings(segments={str(segment): (status.st_dev, status.st_ino + 1)})
         assert leftovers.remove(other) == []
         (left,) = leftovers.remove(belongings)
         assert left.removed and not segment.exists()
@@ -326,16 +322,22 @@ def test_jit_locks_only_when_nobody_holds_them_and_of_that_user(tmp_path: Path) 
     os.chown(cache / "foreign/lock", 65534, 65534)
     caches = leftovers.caches_of({"HOME": str(tmp_path / "home")})
     assert caches == [str(tmp_path / "home/.cache/flashinfer")]
-    belongings = leftovers.Belongings(caches=set(caches), uids={0})
+    belongings = leftovers.Belongings(caches={(cache, 0) for cache in caches})
     with open(cache / "held/lock"):
         found = {Path(item.what).parent.name: item for item in leftovers.remove(belongings)}
+        assert (cache / "held/lock").exists() and not (cache / "stale/lock").exists()
     assert {name: item.removed for name, item in found.items()} == {
         "stale": True,
         "held": False,
         "foreign": False,
     }
+    # The cache that another user's process named: root's lock in it is none of theirs.
+    (cache / "stale/lock").touch()
+    others = leftovers.Belongings(caches={(caches[0], 1000)})
+    assert not any(item.removed for item in leftovers.remove(others))
+    assert any(item.removed for item in leftovers.remove(belongings))
     assert not (cache / "stale/lock").exists()
-    assert (cache / "held/lock").exists() and (cache / "foreign/lock").exists()
+    assert (cache / "foreign/lock").exists()
     assert (cache / "stale/kernel.lock").exists()
 
 
