@@ -22,6 +22,7 @@ __all__ = [
     "PHASES",
     "SIGNATURES",
     "TOKENIZER",
+    "WEIGHTS",
     "Cause",
     "Context",
     "Finding",
@@ -57,6 +58,7 @@ OUTCOMES = {
 FOLDER = "making a folder"
 TOKENIZER = "reading the tokenizer's files"
 ARGUMENTS = "checking the arguments"
+WEIGHTS = "loading weights"
 
 
 @dataclass(frozen=True)
@@ -71,7 +73,7 @@ class Context:
     loading_drafter: bool = False
     """The drafter's weights are being loaded, not the target's."""
     doing: frozenset[str] = frozenset()
-    """What the traceback's frames pass through: FOLDER, TOKENIZER, ARGUMENTS."""
+    """What the traceback's frames pass through: FOLDER, TOKENIZER, ARGUMENTS, WEIGHTS."""
 
 
 @dataclass(frozen=True)
@@ -90,6 +92,9 @@ _CANNOT_MAKE = re.compile(
 )
 
 _REFUSAL = re.compile(r"^(?:ValueError|AssertionError|NotImplementedError)\b")
+_NO_FIT = re.compile(
+    r"^(?:KeyError|AssertionError|(?:RuntimeError|ValueError|IndexError)\b.*(?:size|shape|dimension))"
+)
 _NO_JSON = re.compile(r"^(?:json\.decoder\.)?JSONDecodeError\b|^Exception: .*(?:EOF|expected)")
 
 
@@ -104,6 +109,8 @@ def classify(line: str, context: Context, exception: bool = False) -> Finding | 
         return Finding("tokenizer-missing", line)
     signature = find(line, exception)
     if signature is None:
+        if exception and WEIGHTS in context.doing and _NO_FIT.match(line):
+            return Finding(_refine("weights-corrupt", line, context), line)
         if exception and ARGUMENTS in context.doing and _REFUSAL.match(line):
             return Finding("unsupported-configuration", line)
         return None
@@ -119,7 +126,7 @@ def _refine(cause: str, line: str, context: Context) -> str:
             return "tokenizer-missing"
     if cause == "weights-missing" and _names(line, context.drafter_path):
         return "drafter-not-found"
-    if "Attempted to load weight" in line and context.loading_drafter:
+    if cause == "weights-corrupt" and context.loading_drafter and "afetensor" not in line:
         return "drafter-mismatch"
     return cause
 

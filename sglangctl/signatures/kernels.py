@@ -132,6 +132,13 @@ SIGNATURES = (
         "CUDA",
     ),
     Signature(
+        "driver-mismatch",
+        "active drivers ([])",
+        "RuntimeError: 0 active drivers ([]). There should only be one.",
+        f"{CPU} (Triton without a GPU)",
+        where=EXCEPTION,
+    ),
+    Signature(
         "gpu-fault",
         "CUDA error: ",
         "torch.AcceleratorError: CUDA error: an illegal memory access was encountered",

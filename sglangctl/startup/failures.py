@@ -9,7 +9,7 @@ from __future__ import annotations
 import re
 from dataclasses import dataclass, replace
 
-from sglangctl.diagnose import ARGUMENTS, FOLDER, TOKENIZER, Context, Finding, classify
+from sglangctl.diagnose import ARGUMENTS, FOLDER, TOKENIZER, WEIGHTS, Context, Finding, classify
 from sglangctl.startup.loglines import LINE_LIMIT, Line
 
 RECENT_S = 120.0
@@ -28,6 +28,8 @@ _FRAMES = (
     ("get_tokenizer(", TOKENIZER),
     ("/server_args.py", ARGUMENTS),
     ("/arg_groups/", ARGUMENTS),
+    ("load_weights(", WEIGHTS),
+    ("weight_loader(", WEIGHTS),
 )
 
 _EXCEPTION = re.compile(r"^[A-Za-z_][\w.]*(?:Error|Exception|Interrupt|Exit|Timeout|Failure)\b:?")

@@ -40,7 +40,7 @@ def judged(name: str) -> tuple[Startup, list[Assessment]]:
 
 
 def test_there_are_traces() -> None:
-    assert len(TRACES) >= 52, "the fixtures are incomplete"
+    assert len(TRACES) >= 64, "the fixtures are incomplete"
 
 
 @pytest.mark.parametrize("name", TRACES)
@@ -74,6 +74,8 @@ def test_verdict(name: str) -> None:
     if "cause" in expected:
         causes = {item.cause for item in verdicts if item.outcome == outcome}
         assert causes == {expected["cause"]}
+    if "phase" in expected:
+        assert first.phase == expected["phase"]
     if outcome != "serving":
         assert {item.outcome for item in verdicts} == {outcome}, "the verdict did not last"
 

@@ -16,6 +16,7 @@ from sglangctl.diagnose import (
     PHASES,
     SIGNATURES,
     TOKENIZER,
+    WEIGHTS,
     Context,
     classify,
     table,
@@ -162,6 +163,28 @@ def test_a_tokenizer_file_that_is_cut() -> None:
     found = classify(line, Context(doing=frozenset({TOKENIZER})), exception=True)
     assert found is not None and found.cause == "tokenizer-missing"
     assert classify(line, Context(), exception=True) is None
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        "RuntimeError: start (0) + length (1024) exceeds dimension size (512).",
+        "KeyError: 'model.layers.0.mlp.experts.w13_weight'",
+        "AssertionError",
+    ],
+)
+def test_weights_that_do_not_fit_the_configuration(line: str) -> None:
+    for drafter, cause in ((True, "drafter-mismatch"), (False, "weights-corrupt")):
+        context = Context(doing=frozenset({WEIGHTS}), loading_drafter=drafter)
+        found = classify(line, context, exception=True)
+        assert found is not None and found.cause == cause
+    assert classify(line, Context(), exception=True) is None
+
+
+def test_a_damaged_file_of_the_drafter_is_a_damaged_file() -> None:
+    line = "safetensors_rust.SafetensorError: Error while deserializing header: header too large"
+    found = classify(line, Context(loading_drafter=True), exception=True)
+    assert found is not None and found.cause == "weights-corrupt"
 
 
 def test_advice_of_a_failed_capture_is_not_its_cause() -> None:
