@@ -142,8 +142,9 @@ def build_on(kind: str, name: str) -> None:
     builder = f"sglang-provision-build-{digest(kind)}"
     subprocess.run(["docker", "rm", "--force", builder], capture_output=True)
     argv = ["docker", "create", f"--name={builder}", f"--volume={cache}:/build-cache"]
-    # As for the hosts: no profile has to be loaded where AppArmor's tools are not installed.
-    argv.append("--security-opt=apparmor=unconfined")
+    # No AppArmor profile, as for the hosts: its tools may not be installed. This machine's own
+    # network: its name server or proxy may listen on its loopback address.
+    argv += ["--security-opt=apparmor=unconfined", "--network=host"]
     argv += [f"--volume={source}:{target}:ro" for source, target in settings.mounts]
     try:
         output([*argv, parent, "sleep", "infinity"])
