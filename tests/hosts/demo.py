@@ -7,11 +7,15 @@ shows that a second deploy changes nothing.
 
 from __future__ import annotations
 
+import errno
 import json
 import os
+import pty
+import re
 import subprocess
 import sys
 import time
+import tty
 import urllib.request
 from pathlib import Path
 from typing import Any
@@ -42,7 +46,7 @@ def main() -> int:
     command = ["pyinfra", "inventory.py", "deploys/sglang.py", "-y"]
     say(f"==> SGLANG_INVENTORY={INVENTORY} {' '.join(command)}")
     deploy_begin = time.monotonic()
-    status = deploy()
+    status, shown = deploy()
     seconds = time.monotonic() - deploy_begin
     say("")
     if status != 0:
@@ -50,7 +54,7 @@ def main() -> int:
             f"the deploy ended with exit status {status} after {seconds:.0f} s: its own lines above"
             f" say why; look around on the host with: {ssh_command(host)}"
         )
-    show_after(host, new, seconds, time.monotonic() - begin)
+    show_after(host, new, changed(shown), seconds, time.monotonic() - begin)
     return 0
 
 
@@ -81,15 +85,49 @@ def runs_current_image(host: Host) -> bool:
     return output(["docker", "container", "inspect", "-f", "{{.Image}}", host.name]) == wanted
 
 
-def deploy() -> int:
-    """pyinfra as a person runs it; its output goes to the terminal as it comes."""
-    done = subprocess.run(
-        [sys.executable, "-m", "pyinfra", "inventory.py", "deploys/sglang.py", "-y"],
-        cwd=ROOT,
-        env={**os.environ, "SGLANG_INVENTORY": str(INVENTORY)},
-        stdin=subprocess.DEVNULL,
-    )
-    return done.returncode
+def deploy() -> tuple[int, str]:
+    """pyinfra as a person runs it: its exit status and what it printed, shown as it comes."""
+    terminal = sys.stdout.isatty()
+    # A terminal of its own, where there is one: colours and the spinner stay.
+    ours, theirs = pty.openpty() if terminal else os.pipe()
+    if terminal:
+        tty.setraw(theirs)  # the real terminal turns a newline into its two characters
+    try:
+        process = subprocess.Popen(
+            [sys.executable, "-m", "pyinfra", "inventory.py", "deploys/sglang.py", "-y"],
+            cwd=ROOT,
+            env={**os.environ, "SGLANG_INVENTORY": str(INVENTORY)},
+            stdin=subprocess.DEVNULL,
+            stdout=theirs,
+            stderr=theirs,
+        )
+        os.close(theirs)
+        shown = bytearray()
+        while piece := _read(ours):
+            shown += piece
+            sys.stdout.buffer.write(piece)
+            sys.stdout.buffer.flush()
+        return process.wait(), shown.decode("utf-8", "replace")
+    finally:
+        os.close(ours)
+
+
+def _read(descriptor: int) -> bytes:
+    try:
+        return os.read(descriptor, 65536)
+    except OSError as error:
+        if error.errno == errno.EIO:  # how Linux says that the last writer of a terminal is gone
+            return b""
+        raise
+
+
+def changed(shown: str) -> int:
+    """Operations that changed something, from the last line of pyinfra's table of results."""
+    plain = re.sub(r"\x1b\[[0-9;]*[A-Za-z]", "", shown)
+    totals = re.findall(r"Grand total\s+\d+\s+(\d+|-)", plain)
+    if not totals:
+        raise Failure("pyinfra printed no table of results, so what it changed is not known")
+    return 0 if totals[-1] == "-" else int(totals[-1])
 
 
 def show_before(host: Host) -> None:
@@ -102,18 +140,16 @@ def show_before(host: Host) -> None:
         say(f"    {line}")
 
 
-def show_after(host: Host, new: bool, deploy_s: float, all_s: float) -> None:
+def show_after(host: Host, new: bool, changes: int, deploy_s: float, all_s: float) -> None:
     engine = status_of(host)
     say(f"==> {ENGINE} on {NAME}: {engine['outcome']}")
     for phase, seconds in engine["phases"].items():
         say(f"    {phase:<12} {seconds:6.1f} s")
     if new:
         old = host.exec("systemctl", "is-active", OLD_SERVICE, check=False).stdout.strip()
-        say(
-            f"    {OLD_SERVICE} is {old}; the deploy took {deploy_s:.0f} s, all in all {all_s:.0f} s"
-        )
-    else:
-        say(f"    the deploy took {deploy_s:.0f} s")
+        say(f"    {OLD_SERVICE} is {old}")
+    what = f"{changes} operations changed the host" if changes else "Nothing changed"
+    say(f"    {what}; the deploy took {deploy_s:.0f} s, all in all {all_s:.0f} s")
     say("")
     say(f"==> The model, asked {QUESTION!r}")
     say(f"    {generate(host)!r}")

@@ -38,17 +38,17 @@ if [ "$(id -u)" != 0 ]; then
 fi
 cd "$(dirname "$0")/../.."
 
-# Python may be among what is missing; then apt's own output tells how it goes.
-step() {
-    if command -v python3 >/dev/null; then
-        python3 -m tests.hosts.say "$@"
-    else
-        echo "==> $1"
-        shift
-        "$@"
-    fi
+say() { python3 -m tests.hosts.say "$@"; }
+apt() {
+    $sudo env DEBIAN_FRONTEND=noninteractive apt-get "$@"
 }
 
-step "Reading the package lists (for$need)" $sudo apt-get update
-step "Installing$need" $sudo env DEBIAN_FRONTEND=noninteractive \
+if ! command -v python3 >/dev/null; then
+    # It shows the progress of all else.
+    echo "==> Installing python3 (some 20 s)"
+    apt -qq update
+    apt -qq install --yes --no-install-recommends python3 >/dev/null
+fi
+say "Reading the package lists (for$need)" $sudo apt-get update
+say "Installing$need" $sudo env DEBIAN_FRONTEND=noninteractive \
     apt-get install --yes --no-install-recommends $need
