@@ -77,9 +77,13 @@ class EngineUnit:
         limits: dict[str, float] | None = None,
         standin: dict[str, Any] | None = None,
         unit_lines: str = "",
+        raw_flags: str = "",
         **engine: Any,
     ) -> None:
-        """Put a release of this description live; nothing is started."""
+        """Put a release of this description live; nothing is started.
+
+        `raw_flags`: lines for engine.yaml that the inventory would refuse.
+        """
         description: dict[str, Any] = {
             "model": {"path": self.model, "served_name": "tiny"},
             "port": self.port,
@@ -104,6 +108,8 @@ class EngineUnit:
             f"{folder}/{name}": (int(release.modes[name], 8), content)
             for name, content in release.files.items()
         }
+        mode, content = files[f"{folder}/engine.yaml"]
+        files[f"{folder}/engine.yaml"] = (mode, content + raw_flags.encode())
         files[f"/etc/systemd/system/{self.unit}"] = (0o644, release.files["sglang.service"])
         files["/etc/systemd/system/sglang-watch@.service"] = (
             0o644,

@@ -304,7 +304,7 @@ def test_missing_model(engine: EngineUnit) -> None:
 
 
 def test_unknown_flag_is_not_tried_again(engine: EngineUnit) -> None:
-    started(engine, flags={"no-such-flag": 1}, unit_lines="")
+    started(engine, raw_flags="no-such-flag: 1\n", unit_lines="")
     failed(engine, "unknown-flag", "unknown-flag")
     assert poll(lambda: engine.show("ActiveState") == "failed", 30)
     time.sleep(1)
