@@ -34,6 +34,7 @@ from sglangctl.kernel import (
     toolkit,
     wheel,
 )
+from sglangctl.kernel.key import is_key
 from sglangctl.kernel.metadata import MetadataError
 from sglangctl.kernel.record import BuildError, Record
 from sglangctl.kernel.request import Request, folder, unused_folder
@@ -43,6 +44,8 @@ from sglangctl.paths import Paths
 DISK_MIB = 4 * 1024
 """Least free space to begin with: sources and objects of one architecture."""
 LOCK = ".build/lock"
+KEPT = 3
+"""Build folders: going on after a small patch is the point of keeping one."""
 INSTALL = ("--no-deps", "--no-index", "--force-reinstall", "--disable-pip-version-check")
 
 
@@ -57,6 +60,7 @@ def build(request: Request, paths: Paths) -> cache.Entry:
         with build_lock(paths, request.key, record):
             existing = cache.find(request.key, paths)
             entry = existing or _build(request, place, record, paths)
+            prune(paths, request.key)
         record(
             "end",
             outcome="built",
@@ -208,6 +212,21 @@ def try_it(tools: Venv, seen: inspect.Inspection, arch: str) -> check.Check:
     if result.cause == "driver-mismatch":
         return dataclasses.replace(result, outcome=check.UNKNOWN)
     return result
+
+
+def prune(paths: Paths, key: str) -> list[str]:
+    """Delete all build folders but the newest KEPT and that of `key`; returns their keys.
+
+    Each is gigabytes. Called with the build lock held, so none of them is in use.
+    """
+    found = []
+    for root in (paths.kernel_cache / ".build").glob("*"):
+        if is_key(root.name) and root.name != key:
+            found.append((root.stat().st_mtime, root))
+    gone = [root for _, root in sorted(found, reverse=True)[KEPT - 1 :]]
+    for root in gone:
+        shutil.rmtree(root, ignore_errors=True)
+    return [root.name for root in gone]
 
 
 @contextmanager

@@ -69,6 +69,7 @@ def properties(request: Request) -> Sequence[str]:
         "IOSchedulingClass": "idle",
         "OOMScoreAdjust": "500",
         "MemoryMax": f"{jobs.memory_max(have)}M",
+        "MemorySwapMax": "0",  # or a build over its limit grinds on the disk instead of ending
         # Default is `stop`: one compiler that is killed would end the whole build.
         "OOMPolicy": "continue",
         "RuntimeMaxSec": str(request.runtime_max_s),

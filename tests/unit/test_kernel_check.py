@@ -88,6 +88,20 @@ def test_error_lines_are_translated(line: str, answers: str, cause: str, words: 
     assert line[:400] in result.evidence
 
 
+def test_the_telling_line_need_not_be_the_last() -> None:
+    """As sglang-kernel 0.4.10 said it on an H200 with torch 2.11 (docs/evidence)."""
+    text = (
+        "    raise ImportError(error_msg)\nImportError: \n"
+        "[sgl_kernel] CRITICAL: Could not load any common_ops library!\n"
+        "Error details from previous import attempts:\n"
+        "- ImportError: /v/sm90/common_ops.abi3.so: undefined symbol: _ZN3c104cuda19CUDAErrorLogC\n"
+        "- ModuleNotFoundError: No module named 'common_ops'\n"
+    )
+    result = judge(1, IMPORT, text, TORCH, SEEN)
+    assert "_ZN3c104cuda19CUDAErrorLogC" in result.reason
+    assert "torch 2.14.1" in result.reason
+
+
 @pytest.mark.parametrize(
     ("returncode", "cause", "word"),
     [

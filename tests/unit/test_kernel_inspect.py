@@ -198,7 +198,7 @@ def test_a_leftover_library_is_mixed(tmp_path: Path) -> None:
     assert "flash_ops" in result.reason
 
 
-@pytest.mark.parametrize("loss", ["unlink", "cut"])
+@pytest.mark.parametrize("loss", ["unlink", "cut", "grown"])
 def test_a_lost_library_is_incomplete_even_if_this_gpu_does_not_load_it(
     tmp_path: Path, loss: str
 ) -> None:
@@ -207,7 +207,8 @@ def test_a_lost_library_is_incomplete_even_if_this_gpu_does_not_load_it(
     if loss == "unlink":
         path.unlink()
     else:
-        path.write_bytes(path.read_bytes()[:-1])
+        data = path.read_bytes()
+        path.write_bytes(data[:-1] if loss == "cut" else data + b"x")
     result = inspect_folder(tmp_path, "120", sites.cuobjdump(tmp_path, "120a"))
     assert result.verdict == "incomplete"
     assert "sm90/common_ops" in result.reason

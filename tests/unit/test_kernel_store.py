@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from sglangctl.cli import main
-from sglangctl.kernel import cache, inspect, install, metadata, wheel
+from sglangctl.kernel import build, cache, inspect, install, metadata, record, wheel
 from sglangctl.kernel.venv import load
 from sglangctl.paths import Paths
 from tests.kernel import sites
@@ -207,3 +207,44 @@ def test_survey_of_an_environment(
     assert document["python"] == "cp{}{}".format(*sys.version_info[:2])
     assert main(["kernel", "survey", "--venv", str(tmp_path / "none"), "--sm", "120"]) == 0
     assert json.loads(capsys.readouterr().out)["installed"] is None
+
+
+def test_old_build_folders_are_deleted(tmp_path: Path) -> None:
+    paths = Paths(tmp_path)
+    names = [f"{number:024x}" for number in range(6)]
+    for age, name in enumerate(names):
+        root = paths.kernel_cache / ".build" / name
+        root.mkdir(parents=True)
+        os.utime(root, (1000 - age, 1000 - age))
+    (paths.kernel_cache / ".build/.environment-x").mkdir()
+    gone = build.prune(paths, names[5])
+    assert gone == names[2:5]
+    left = {item.name for item in (paths.kernel_cache / ".build").iterdir()}
+    assert left == {names[0], names[1], names[5], ".environment-x"}
+
+
+def test_one_build_at_a_time(tmp_path: Path) -> None:
+    paths = Paths(tmp_path)
+    (tmp_path / "j").mkdir()
+    script = (
+        "import sys,time; sys.path.insert(0, sys.argv[1])\n"
+        "from pathlib import Path\nfrom sglangctl.kernel.build import build_lock\n"
+        "from sglangctl.paths import Paths\n"
+        f"with build_lock(Paths(Path(sys.argv[2])), {KEY!r}, print):\n"
+        "    print(1, flush=True); time.sleep(60)\n"
+    )
+    root = str(Path(__file__).parents[2])
+    process = subprocess.Popen(
+        [sys.executable, "-c", script, root, str(tmp_path)], stdout=subprocess.PIPE
+    )
+    assert process.stdout is not None
+    assert process.stdout.readline() == b"1\n"
+    assert KEY in build.holder(paths)
+    assert str(process.pid) in build.holder(paths)
+    process.kill()  # the lock goes with its holder
+    process.wait()
+    assert build.holder(paths) == "nobody builds"
+    told = record.Record(tmp_path / "j")
+    with build.build_lock(paths, KEY, told):
+        assert KEY in build.holder(paths)
+    told.close()
