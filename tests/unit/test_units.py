@@ -1,0 +1,102 @@
+"""systemctl show for many units at once, and what is read from it."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+import pytest
+
+from sglangctl import procfs, systemd, units
+from sglangctl.free import freezer
+
+BLOCK = """\
+Id=vllm-kimi.service
+LoadState=loaded
+ActiveState=activating
+UnitFileState=enabled
+MainPID=0
+ExecMainPID=700
+ExecMainStartTimestampMonotonic=50000000
+ControlGroup=/system.slice/vllm-kimi.service
+User=root
+UID=[not set]
+TriggeredBy=vllm.timer vllm.socket
+Restart=always
+Description=a=b
+"""
+ABSENT = "Id=other.service\nLoadState=not-found\nActiveState=inactive\nUnitFileState=\n"
+
+
+@pytest.fixture
+def systemctl(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    script = tmp_path / "systemctl"
+    script.write_text(f"#!/bin/sh\ncat {tmp_path}/answer\nexit $(cat {tmp_path}/status)\n")
+    script.chmod(0o755)
+    (tmp_path / "status").write_text("0")
+    (tmp_path / "answer").write_text(BLOCK + "\n" + ABSENT)
+    monkeypatch.setenv("PATH", f"{tmp_path}:{os.environ['PATH']}")
+    monkeypatch.setattr(systemd, "booted", lambda: True)
+    return tmp_path
+
+
+def test_two_units_in_one_answer(systemctl: Path) -> None:
+    shown = units.show(["vllm.service", "other.service", "vllm.service"])
+    assert shown is not None and list(shown) == ["vllm.service", "other.service"]
+    vllm, other = shown.values()
+    # Asked for by an alias: its own name is the one in cgroups.
+    assert (vllm.asked, vllm.name) == ("vllm.service", "vllm-kimi.service")
+    assert vllm.exists and vllm.running and vllm.enabled
+    assert vllm.triggers == ("vllm.timer", "vllm.socket")
+    assert (vllm.last_main_pid, vllm.main_start_s, vllm.uid()) == (700, 50.0, 0)
+    assert vllm["Description"] == "a=b"
+    assert not (other.exists or other.running or other.enabled)
+    assert (other.last_main_pid, other.triggers) == (0, ())
+
+
+def test_an_answer_that_does_not_fit_the_question_is_none(systemctl: Path) -> None:
+    assert units.show(["only-one.service"]) is None
+    (systemctl / "status").write_text("1")
+    assert units.show(["a.service", "b.service"]) is None
+    assert units.show([]) == {}
+
+
+def test_without_systemd(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(systemd, "booted", lambda: False)
+    assert units.show(["a.service"]) is None
+    assert units.version() is None
+
+
+@pytest.mark.parametrize(
+    ("properties", "uid"),
+    [
+        ({"UID": "61234", "User": "dynamic"}, 61234),
+        ({"UID": "[not set]", "User": "0"}, 0),
+        ({"UID": "[not set]", "User": ""}, 0),
+        ({"UID": "[not set]", "User": "nobody-of-that-name"}, None),
+    ],
+)
+def test_the_user_of_a_unit(properties: dict[str, str], uid: int | None) -> None:
+    assert units.Unit("a.service", properties).uid() == uid
+
+
+@pytest.mark.parametrize(
+    ("line", "file", "text", "frozen"),
+    [
+        ("6:freezer:/a/b", "freezer/a/freezer.state", "FROZEN", True),
+        ("6:cpu,freezer:/a/b", "freezer/a/b/freezer.state", "FREEZING", True),
+        ("6:freezer:/a/b", "freezer/a/freezer.state", "THAWED", False),
+        ("0::/a/b", "a/cgroup.freeze", "1\n", True),
+        ("0::/a/b", "unified/a/b/cgroup.freeze", "1\n", True),
+        ("0::/a/b", "a/cgroup.freeze", "0\n", False),
+        ("0::/", "cgroup.freeze", "1\n", False),
+    ],
+)
+def test_frozen_on_every_layout(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, line: str, file: str, text: str, frozen: bool
+) -> None:
+    path = tmp_path / file
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text(text)
+    monkeypatch.setattr(procfs, "read_text", lambda pid, name: f"9:pids:/a/b\n{line}\n")
+    assert bool(freezer._frozen_folders(1, tmp_path)) == frozen
