@@ -8,9 +8,10 @@ import sys
 from pathlib import Path
 from typing import Any
 
-from roles.spec.errors import InventoryError
+from roles.spec.errors import InventoryError, shown
 from roles.spec.load import load_inventory
 from roles.spec.model import HostEntry
+from roles.spec.reading import UnreadableFile, expanded
 
 ROOT = Path(__file__).resolve().parents[2]
 EXAMPLES = ("minimal.example.yml", "kimi-8x-rtx-pro-6000.example.yml")
@@ -20,7 +21,10 @@ def inventory_path() -> Path:
     """The inventory that is to be used; InventoryError says which example to copy."""
     named = os.environ.get("SGLANG_INVENTORY")
     if named:
-        return Path(named).expanduser()
+        try:
+            return expanded(named)
+        except UnreadableFile as error:
+            raise InventoryError(f"SGLANG_INVENTORY={shown(named)} {error}") from None
     path = Path("inventory/hosts.yml")
     if path.exists():
         return path

@@ -10,8 +10,12 @@ from typing import Any
 
 from roles.spec.errors import closest, shown
 from roles.spec.model import Kernel, Patch
+from roles.spec.reading import UnreadableFile, read_regular
 from roles.spec.schema import Report
 from sglangctl.kernel.cubins import parse_arch
+
+LARGEST_PATCH = 16 * 1024 * 1024
+"""Bytes; a patch travels to the build host."""
 
 
 def check(kernel: Mapping[str, Any], hosts: Sequence[str], report: Report) -> None:
@@ -42,9 +46,14 @@ def read(kernel: Mapping[str, Any], folder: FilePath, report: Report) -> Kernel:
     for index, name in enumerate(kernel["patches"]):
         path = folder / os.path.expanduser(name)
         try:
-            content = path.read_bytes()
-        except OSError as error:
-            found = f"{shown(name)}, which cannot be read ({error.strerror or error})"
+            content = read_regular(path, LARGEST_PATCH)
+        except (FileNotFoundError, UnreadableFile) as error:
+            reason = (
+                "cannot be read: it is not there"
+                if isinstance(error, FileNotFoundError)
+                else str(error)
+            )
+            found = f"{shown(name)}, which {reason}"
             report(("patches", index), found, "a patch file on the controller", None)
             continue
         patches.append(Patch(path.name, hashlib.sha256(content).hexdigest(), content))

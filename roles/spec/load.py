@@ -13,6 +13,7 @@ from roles.spec.document import Document, read
 from roles.spec.errors import InventoryError, Path, Problem, closest, dotted, shown
 from roles.spec.merge import deep_merge, has_path
 from roles.spec.model import EngineSpec, HostEntry, HostSpec, Inventory
+from roles.spec.reading import UnreadableFile, expanded
 from roles.spec.secret import Secret, SecretError, read_secret
 
 CONNECTORS = ("docker", "dockerssh", "local", "ssh")
@@ -258,6 +259,6 @@ _SSH_DATA = {
 
 def _home(path: str) -> FilePath:
     try:
-        return FilePath(path).expanduser()
-    except RuntimeError:  # ~nobody: ssh will say that the file is not there
+        return expanded(path)
+    except UnreadableFile:  # ~nobody: ssh will say that the file is not there
         return FilePath(path)

@@ -8,9 +8,12 @@ from pathlib import Path
 from typing import Any
 
 from roles.spec.errors import shown
+from roles.spec.reading import UnreadableFile, expanded, read_regular
 
 SHORTEST = 8
 """Characters; sglangctl's masking leaves words under 4 alone, and shorter keys are guessed."""
+LARGEST = 64 * 1024
+"""Bytes of a file that is read for a secret."""
 
 
 class SecretError(Exception):
@@ -60,16 +63,17 @@ def read_secret(
             raise SecretError(f"environment variable {name} is not set on the controller")
         origin = f"environment variable {name}"
     else:
-        path = folder / Path(str(source["file"])).expanduser()
-        origin = f"file {shown(str(path))}"
+        origin = f"file {shown(str(folder / str(source['file'])))}"
         try:
-            value = path.read_text(encoding="utf-8")
+            path = folder / expanded(str(source["file"]))
+            origin = f"file {shown(str(path))}"
+            value = read_regular(path, LARGEST).decode("utf-8")
         except FileNotFoundError:
             raise SecretError(f"{origin} is not there; make it, readable by you alone") from None
         except UnicodeDecodeError:
             raise SecretError(f"{origin} is not text") from None
-        except OSError as error:
-            raise SecretError(f"{origin} cannot be read: {error.strerror}") from None
+        except UnreadableFile as error:
+            raise SecretError(f"{origin} {error}") from None
         value = value.removesuffix("\n").removesuffix("\r")
     if len(value) < SHORTEST:
         raise SecretError(f"{origin} holds {len(value)} characters; at least {SHORTEST} are needed")

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import json
 import textwrap
+import time
+from pathlib import Path
 
 import pytest
 
-from roles.spec import InventoryError
+from roles.spec import InventoryError, load_inventory
 from tests.unit.spec_case import engine, engine_errors, load, only
 
 ENGINE_MISTAKES = [
@@ -194,6 +196,12 @@ def test_rules_between_keys_are_told_once_the_keys_are_right() -> None:
         ("hosts: " + "[" * 5000, "nested too deep"),
         ("hosts: {h: 1}\n---\nhosts: {}\n", "this is not YAML"),
         ("hosts: *nothing\n", "hosts.yml:1: this is not YAML"),
+        ('hosts:\n  h: !!bool "x"\n', 'hosts.yml:2: hosts.h: a value that is no "bool"'),
+        ('hosts:\n  h: !!int ""\n', 'hosts.yml:2: hosts.h: a value that is no "int"'),
+        ('hosts:\n  h: !!float ""\n', 'hosts.yml:2: hosts.h: a value that is no "float"'),
+        ("hosts:\n  h: !!timestamp x\n", "hosts.yml:2: hosts.h: a value that is no"),
+        ("hosts:\n  h: !!float nine\n", "hosts.yml:2: hosts.h: a value that is no"),
+        (f"hosts:\n  h: {'9' * 5000}\n", 'hosts.yml:2: hosts.h: a value that is no "int"'),
     ],
 )
 def test_what_is_not_yaml_names_its_line(text: str, message: str) -> None:
@@ -206,6 +214,23 @@ def test_a_yaml_error_does_not_quote_the_file() -> None:
     with pytest.raises(InventoryError) as caught:
         load("hosts:\n  h:\n    key: hunter2hunter2: [\n")
     assert "hunter2" not in str(caught.value)
+
+
+def test_a_large_file_is_refused_before_it_is_parsed(tmp_path: Path) -> None:
+    path = tmp_path / "hosts.yml"
+    path.write_text("hosts: {h: {engines: {e: {model: {path: /m}}}}}\n#" + "é" * 600_000)
+    before = time.process_time()
+    with pytest.raises(InventoryError, match="is larger than 1024 KiB"):
+        load_inventory(path)
+    assert time.process_time() - before < 1
+
+
+def test_many_values_are_refused_while_they_are_read(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("roles.spec.document.NODES", 500)
+    # Counted while the file is read: what comes after is not even looked at.
+    text = "hosts:\n" + "".join(f"  h{number}: 1\n" for number in range(600))
+    with pytest.raises(InventoryError, match=r"hosts\.yml:25\d: too large: more than 500 values"):
+        load(text + "  ]")
 
 
 def test_an_alias_bomb_is_refused() -> None:

@@ -132,6 +132,14 @@ def test_the_file_in_the_working_folder_comes_first(
     assert inventory_path() == Path.home() / "other.yml"
 
 
+def test_an_inventory_below_the_home_of_nobody_is_one_sentence(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setenv("SGLANG_INVENTORY", "~nosuchuser/hosts.yml")
+    with pytest.raises(SystemExit, match="the home folder of a user that is not there"):
+        pyinfra_hosts()
+
+
 def test_examples_that_are_named_are_there() -> None:
     from roles.spec.entry import EXAMPLES
 

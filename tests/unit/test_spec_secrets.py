@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import copy
 import json
+import os
+import socket
 from dataclasses import asdict
 from pathlib import Path
 
@@ -108,6 +110,49 @@ def test_a_secret_that_is_not_there(tmp_path: Path) -> None:
     assert "\\u001b[31m" in error and "\x1b" not in error
     (error,) = engine_errors("api_key: {file: .}", folder=tmp_path)
     assert "cannot be read: Is a directory" in error
+
+
+def test_a_secret_of_a_user_that_is_not_there_hits_its_host_alone() -> None:
+    inventory = load(
+        """
+        hosts:
+          bad: {engines: {e: {model: {path: /m}, api_key: {file: ~nosuchuser/key}}}}
+          good: {engines: {e: {model: {path: /m}}}}
+        """
+    )
+    bad, good = inventory.hosts
+    assert good.errors == ()
+    (error,) = bad.errors
+    assert "hosts.bad.engines.e.api_key: found file " in error
+    assert "~nosuchuser/key" in error and "the home folder of a user that is not there" in error
+
+
+@pytest.mark.timeout(20)
+@pytest.mark.parametrize("kind", ["fifo", "device", "socket", "large"])
+def test_only_a_small_regular_file_is_read_for_a_secret(tmp_path: Path, kind: str) -> None:
+    path = tmp_path / "key"
+    expected = "is a pipe, a socket or a device, not a regular file"
+    if kind == "fifo":
+        os.mkfifo(path)
+    elif kind == "device":
+        path.symlink_to("/dev/zero")
+    elif kind == "socket":
+        with socket.socket(socket.AF_UNIX) as server:
+            server.bind(str(path))
+    else:
+        path.write_bytes(b"k" * (64 * 1024 + 1))
+        expected = "is larger than 64 KiB"
+    (error,) = engine_errors("api_key: {file: key}", folder=tmp_path)
+    assert error.startswith("api_key: found file ") and expected in error
+
+
+@pytest.mark.timeout(20)
+def test_a_patch_is_not_waited_for_either(tmp_path: Path) -> None:
+    os.mkfifo(tmp_path / "x.patch")
+    (error,) = engine_errors(
+        f"kernel: {{patches: [x.patch], git: {{commit: {'a' * 40}}}}}", folder=tmp_path
+    )
+    assert error.startswith("kernel.patches[0]: found ") and "not a regular file" in error
 
 
 @pytest.mark.parametrize("value", [KEY, f"[{KEY}]", f"{{value: {KEY}}}", f"{{file: [{KEY}]}}"])
