@@ -95,7 +95,7 @@ def refuse(sentence: str) -> int:
     return 2
 
 
-def look(engine: EngineConfig, paths: Paths, now: float | None = None) -> EngineStatus:
+def look(engine: EngineConfig, paths: Paths) -> EngineStatus:
     """What can be known of one engine, from systemd and its last start's journal."""
     unit = present(engine.name, engine.unit)
     basis: dict[str, Any] = {
@@ -108,32 +108,33 @@ def look(engine: EngineConfig, paths: Paths, now: float | None = None) -> Engine
     }
     start = start_of(engine.name, unit, paths)
     if start is None:
-        return EngineStatus(
-            **basis, start=None, outcome=None, **without_journal(engine, unit, paths)
-        )
+        return EngineStatus(**basis, start=None, outcome=None, **without_journal(engine, unit))
     file = paths.starts(engine.name) / start / starts.JOURNAL
-    seen_s = max(0.0, (time.time() if now is None else now) - file.stat().st_mtime)
+    seen_s = max(0.0, time.time() - file.stat().st_mtime)
     told = tell(engine, file, seen_s)
-    notes = []
-    if unit and unit.active in ("inactive", "failed") and told["outcome"] in (*SERVED, "pending"):
-        notes.append(f"the unit is {unit.active}: this is how it was before it was stopped")
-    elif unit and unit.watch != "active":
-        notes.append(
-            f"the watch is not running (its last word is {render.duration(seen_s)} old): "
-            f"systemctl start {watch_unit(engine.name)}"
-        )
-    elif seen_s > SILENT_S and told["outcome"] not in (None, "failed"):
-        notes.append(
-            f"the watch has been silent for {render.duration(seen_s)}: "
-            f"systemctl status {watch_unit(engine.name)}"
-        )
-    blind = bool(notes) and not (unit and unit.active in ("inactive", "failed"))
-    served = told["outcome"] in SERVED and not notes
-    status = 2 if blind and told["outcome"] != "failed" else 0 if served else 1
+    outcome = told["outcome"]
+    if unit and unit.active in ("inactive", "failed"):
+        ended = outcome in (*SERVED, "pending")
+        notes = [f"the unit is {unit.active}: this is how it was before it ended"] if ended else []
+        status = 1
+    else:
+        notes = [] if outcome == "failed" else doubts(engine.name, unit, seen_s)
+        status = 2 if notes else 0 if outcome in SERVED else 1
     return EngineStatus(**basis, start=start, seen_s=seen_s, notes=notes, exit=status, **told)
 
 
-def without_journal(engine: EngineConfig, unit: Present | None, paths: Paths) -> dict[str, Any]:
+def doubts(name: str, unit: Present | None, seen_s: float) -> list[str]:
+    """Why the last word of the journal may not be true any more."""
+    ago = render.duration(seen_s)
+    if unit and unit.watch != "active":
+        last = f"the watch is not running (its last word is {ago} old)"
+        return [f"{last}: systemctl start {watch_unit(name)}"]
+    if seen_s > SILENT_S:
+        return [f"the watch has been silent for {ago}: systemctl status {watch_unit(name)}"]
+    return []
+
+
+def without_journal(engine: EngineConfig, unit: Present | None) -> dict[str, Any]:
     """Notes and exit status of an engine of whose start there is no journal."""
     if unit is None:
         return {"notes": ["there is no systemd here and no journal"], "exit": 2}
