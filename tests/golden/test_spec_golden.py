@@ -26,7 +26,6 @@ INVENTORY = Path(__file__).parents[2] / "inventory"
 EXAMPLES = {
     "minimal": "minimal.example.yml",
     "kimi": "kimi-8x-rtx-pro-6000.example.yml",
-    "container": "container.yml",
 }
 
 
