@@ -7,12 +7,12 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from sglangctl import journal, launching, stacks, systemd
+from sglangctl import journal, launching, procfs, systemd
 from sglangctl.collect import Collection, End
 from sglangctl.config import EngineConfig
 from sglangctl.http_probe import endpoint
 from sglangctl.logtail import Logtail, beginning_of_run
-from sglangctl.masking import Masker, secrets_of
+from sglangctl.masking import Masker, secrets_in_argv, secrets_of
 from sglangctl.paths import Paths
 from sglangctl.recorder import Recorder
 from sglangctl.run import Run
@@ -37,7 +37,8 @@ class Follow:
     ) -> None:
         self.config, self.paths, self.run = config, paths, run
         self._show = show
-        masker = Masker(secrets_of(paths.current(config.name)))
+        argv = procfs.cmdline(run.main_pid)
+        masker = Masker([*secrets_of(paths.current(config.name)), *secrets_in_argv(argv)])
         tail.mask = masker.mask
         self.file, self._writer, resumed = open_start(config, paths, run)
         self._recorder = Recorder(Startup(config.limits), self._writer, self._changed)
@@ -137,7 +138,10 @@ class Follow:
             return
         self._restarted = True
         folder = self.file.parent
-        taken = stacks.take(folder, self.run.main_pid, self._collection.processes)
+        from sglangctl import stacks
+
+        release = self.paths.current(self.config.name)
+        taken = stacks.take(folder, release, self.run.main_pid, self._collection.processes)
         step: dict[str, Any] = {"step": "stacks", "files": taken}
         self._recorder.record(self.run.t(), "step", **step)
         self._collection.stopping("sglangctl watch: restart_unresponsive")

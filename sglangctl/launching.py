@@ -12,7 +12,7 @@ from typing import Any
 
 from sglangctl import journal, procfs, starts
 from sglangctl.config import EngineConfig
-from sglangctl.masking import MASK, Masker, is_secret_name, read_env
+from sglangctl.masking import MASK, Masker, is_secret_name, mask_argv, read_env
 from sglangctl.paths import Paths
 
 LOOK_S = 2.0
@@ -34,7 +34,7 @@ def fields(
         "engine": "sglang",
         "name": config.name,
         "version": config.version,
-        "argv": [masker.mask(word) for word in procfs.cmdline(pid)],
+        "argv": [masker.mask(word) for word in mask_argv(procfs.cmdline(pid))],
         "env": environment(paths.current(config.name), masker),
         "gpus": config.gpus,
         "port": config.port,

@@ -111,7 +111,8 @@ class Logtail:
         self._identity = (found.st_dev, found.st_ino)
         if self._first:
             wanted = found.st_size if self._wanted is None else self._wanted
-            self._offset = min(wanted, found.st_size)
+            # Beyond the end: it was truncated meanwhile, and what is there now is new.
+            self._offset = wanted if wanted <= found.st_size else 0
             self._first = False
         else:
             self._offset = 0

@@ -54,6 +54,15 @@ def mask_argv(argv: Sequence[str]) -> list[str]:
     return shown
 
 
+def secrets_in_argv(argv: Sequence[str]) -> list[str]:
+    """The values that `mask_argv` hides."""
+    return [
+        word.partition("=")[2] if shown.endswith(f"={MASK}") else word
+        for word, shown in zip(argv, mask_argv(argv))
+        if word != shown
+    ]
+
+
 def escaped(secret: str) -> str:
     """How a JSON document or a Python repr writes it, near enough for both."""
     return json.dumps(secret)[1:-1]

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from sglangctl import procfs
+from sglangctl.masking import mask_argv
 
 NAME_KEPT = 90
 """Characters of a title or command line that an event keeps."""
@@ -67,7 +68,7 @@ class Collector:
             argv = procfs.cmdline(pid)
             if is_helper(argv):
                 continue
-            name = " ".join(argv)[:NAME_KEPT] or self._names.get(key) or stat.comm
+            name = " ".join(mask_argv(argv))[:NAME_KEPT] or self._names.get(key) or stat.comm
             if argv:
                 self._names[key] = name
             found.append(

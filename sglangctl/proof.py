@@ -11,6 +11,7 @@ from sglangctl.accept import Acceptance
 from sglangctl.config import Drafter, EngineConfig
 from sglangctl.generate import Generation, generate
 from sglangctl.http_probe import Answer, Endpoint, ask
+from sglangctl.masking import mask_argv
 from sglangctl.processes import Collector, ranks_alive, wrong
 from sglangctl.ready import Facts
 
@@ -150,7 +151,7 @@ def _port(
 def _named(pid: int | None) -> str:
     if pid is None:
         return "one that is not visible to this user"
-    return f"pid {pid} ({' '.join(procfs.cmdline(pid))[:60] or 'gone'})"
+    return f"pid {pid} ({' '.join(mask_argv(procfs.cmdline(pid)))[:60] or 'gone'})"
 
 
 def _generation_words(generation: Generation | None) -> str | None:

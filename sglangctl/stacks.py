@@ -7,33 +7,29 @@ import shutil
 from collections.abc import Iterable
 from pathlib import Path
 
-from sglangctl import procfs, systemd
+from sglangctl import systemd
+from sglangctl.bundle_parts import venv_of
 from sglangctl.processes import Process
 
 PATIENCE_S = 10.0
 """For one process: a stopped one answers only with --nonblocking."""
 
 
-def py_spy(main_pid: int) -> str | None:
-    """py-spy beside the engine's own Python, else on PATH; None where there is none.
+def py_spy(release: Path) -> str | None:
+    """py-spy of the release's venv, else on root's PATH; None where there is none.
 
-    SGLang itself looks on PATH alone, where a venv's is not.
+    Never beside what the engine's own command line says: it can write there what it likes, and
+    this runs as root.
     """
-    try:
-        python = os.readlink(f"{procfs.PROC}/{main_pid}/exe")
-    except OSError:
-        python = ""
-    argv = procfs.cmdline(main_pid)
-    for program in (python, argv[0] if argv else ""):
-        beside = Path(program).parent / "py-spy"
-        if program.startswith("/") and os.access(beside, os.X_OK):
-            return str(beside)
+    venv = venv_of(release / "manifest.json")
+    if venv is not None and os.access(venv / "bin/py-spy", os.X_OK):
+        return str(venv / "bin/py-spy")
     return shutil.which("py-spy")
 
 
-def take(folder: Path, main_pid: int, processes: Iterable[Process], mode: int = 0o640) -> list[str]:
+def take(folder: Path, release: Path, main_pid: int, processes: Iterable[Process]) -> list[str]:
     """Write `stacks-PID.txt` for each Python process of the engine; returns the files' names."""
-    program = py_spy(main_pid)
+    program = py_spy(release)
     if program is None:
         return []
     taken = []
@@ -45,7 +41,7 @@ def take(folder: Path, main_pid: int, processes: Iterable[Process], mode: int = 
         )
         file = folder / f"stacks-{process.pid}.txt"
         text = f"# {process.name} ({process.state})\n{result.stdout}{result.stderr}"
-        descriptor = os.open(file, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, mode)
+        descriptor = os.open(file, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o640)
         with open(descriptor, "w", encoding="utf-8", errors="backslashreplace") as out:
             out.write(text)
         taken.append(file.name)

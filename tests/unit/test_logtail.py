@@ -158,6 +158,11 @@ def test_safe_cut_moves_before_a_secret() -> None:
     assert safe_cut("xxxabcdefxxx", 9, mask) == 9
 
 
+def test_an_offset_beyond_the_end_means_that_all_is_new(log: Path) -> None:
+    append(log, "after the rotation\n")
+    assert text(Logtail(log, offset=10_000)) == "after the rotation\n"
+
+
 def test_offsets_lead_back_to_the_same_place(log: Path) -> None:
     append(log, "one\ntwo\nthree")
     tail = Logtail(log, offset=0)

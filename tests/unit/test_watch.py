@@ -107,6 +107,16 @@ def test_a_good_start_is_ready_and_no_secret_is_kept(root: Path, port: int) -> N
     assert "planted" not in text and "***" in text  # it was in the log: 'api_key': 'sk-planted'
 
 
+def test_a_key_on_the_command_line_is_not_kept_either(root: Path, port: int) -> None:
+    with watching("--", *TINY, "--port", str(port), "--api-key", "sk-on-argv-0123") as watch:
+        until(root, "serving")
+        watch.terminate()
+        watch.wait(15)
+    text = file_of(root).read_text()
+    assert "sk-on-argv" not in text
+    assert events(root, "launch")[0]["argv"][-2:] == ["--api-key", "***"]
+
+
 def test_who_may_read_it(root: Path, port: int) -> None:
     with watching("--", *TINY, "--port", str(port)):
         until(root, "serving")

@@ -37,12 +37,14 @@ def main() -> int:
     parser.add_argument("--load-s", type=float, default=0.2)
     parser.add_argument("--model", default="tiny")
     parser.add_argument("--fail", help="print this line and exit 1 instead of serving")
+    parser.add_argument("--api-key", help="shown in the log, as SGLang does")
     args = parser.parse_args()
     titles = [f"sglang::scheduler_TP{rank}" for rank in range(args.ranks)]
     if args.ranks == 1:
         titles = ["sglang::scheduler"]
     children = {title: child(title) for title in [*titles, "sglang::detokenizer"]}
     say("server_args={'model_path': '/m', 'api_key': 'sk-planted'}")
+    say(f"api_key={args.api_key!r}")
     say("Load weight begin. avail mem=90.00 GB")
     time.sleep(args.load_s)
     if args.fail:
