@@ -21,7 +21,8 @@ ROOT = Path(__file__).resolve().parents[2]
 
 def pytest_collection_finish(session: pytest.Session) -> None:
     """Have the Docker engine and the images ready before any test's own time limit runs."""
-    needed = [item for item in session.items if item.get_closest_marker("container")]
+    markers = ("container", "real")
+    needed = any(item.get_closest_marker(name) for item in session.items for name in markers)
     if not needed or session.config.option.collectonly:
         return
     capture = session.config.pluginmanager.getplugin("capturemanager")
