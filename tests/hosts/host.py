@@ -5,7 +5,7 @@
     host.reboot()
     host.remove()
 
-Everything that a host leaves on this machine carries the label below, and `remove_all` takes away
+Everything that a host leaves on this machine carries a label, and `remove_all` takes away
 what this checkout made.
 """
 
@@ -23,9 +23,9 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from tests.hosts import images, pip_settings
+from tests.hosts.images import LABEL
 from tests.hosts.say import CACHE, ROOT, Failure, output
 
-LABEL = "sglang-provision.checkout"
 STATE = CACHE / "hosts"
 
 BOOT_TIMEOUT_S = 60.0

@@ -23,11 +23,12 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from tests.hosts import pip_settings
-from tests.hosts.say import CACHE, Failure, main_guard, output, run, say
+from tests.hosts.say import CACHE, ROOT, Failure, main_guard, output, run, say
 
 REPOSITORY = "sglang-provision-host"
 IMAGE = Path(__file__).with_name("image")
 SUITE = "bookworm"
+LABEL = "sglang-provision.checkout"  # on every container and network, with the checkout's path
 KEPT = 2  # images of a kind: this checkout's and that of the branch before
 INPUTS = {
     "base": ("base.packages", "base.sh", "boot.sh"),
@@ -142,6 +143,7 @@ def build_on(kind: str, name: str) -> None:
     builder = f"sglang-provision-build-{digest(kind)}"
     subprocess.run(["docker", "rm", "--force", builder], capture_output=True)
     argv = ["docker", "create", f"--name={builder}", f"--volume={cache}:/build-cache"]
+    argv.append(f"--label={LABEL}={ROOT}")
     # No AppArmor profile, as for the hosts: its tools may not be installed. This machine's own
     # network: its name server or proxy may listen on its loopback address.
     argv += ["--security-opt=apparmor=unconfined", "--network=host"]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import signal
 import subprocess
 import sys
 import tempfile
@@ -99,6 +100,8 @@ def write_atomically(path: Path, data: bytes, mode: int = 0o644) -> None:
 
 def main_guard(main: Callable[[], int]) -> None:
     """Run a script's main function; a Failure is one sentence and exit status 1, not a traceback."""
+    # So that what was begun is cleaned up also when `make` or CI ends this.
+    signal.signal(signal.SIGTERM, lambda number, frame: sys.exit(128 + number))
     try:
         status = main()
     except Failure as failure:
