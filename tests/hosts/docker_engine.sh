@@ -46,10 +46,11 @@ start() {
     driver=$(storage_driver)
     echo "docker: starting $daemon with storage $driver (log: $state/dockerd.log)"
     setsid nohup "$daemon" --storage-driver "$driver" >"$state/dockerd.log" 2>&1 </dev/null &
-    echo $! >"$state/dockerd.pid"
+    pid=$!
+    echo "$pid" >"$state/dockerd.pid"
     waited=0
     until answers; do
-        if ! ours; then
+        if ! grep -q '^State:[[:space:]]*[^Z]' "/proc/$pid/status" 2>/dev/null; then
             echo "docker: dockerd ended at once: $(tail -n 1 "$state/dockerd.log")" >&2
             return 1
         fi
