@@ -28,13 +28,13 @@ def wait_until_serving(job: Job) -> None:
         subject = subject_of(engine)
         settled = settled_of(engine, job, before)
         serving(
-            name=f"Readiness of {engine.name}",
+            name=f"{engine.name}: serves",
             subject=subject,
             settled=settled,
             sudo=job.sudo,
             then=("switch", engine.name, f"--commit={engine.release.digest}"),
         )
-        reached(name=f"Clients reach {engine.name}", subject=subject, settled=settled)
+        reached(name=f"{engine.name}: clients reach it", subject=subject, settled=settled)
 
 
 @deploy("Verify")
@@ -45,13 +45,13 @@ def verify(job: Job) -> None:
     + job: the host's job
     """
     proved(
-        name="Verify that the engines serve",
+        name="engines serve",
         subjects=[subject_of(engine) for engine in job.engines],
         sudo=job.sudo,
     )
     for engine in job.each():
         reached(
-            name=f"Clients reach {engine.name}",
+            name=f"{engine.name}: clients reach it",
             subject=subject_of(engine),
             settled=lambda: False,
         )
