@@ -105,8 +105,8 @@ _ALL = (
     Cause(
         "nccl-error",
         "NCCL could not set up or use the connection between the GPUs",
-        "set NCCL_DEBUG=INFO once and read its first WARN; check NCCL_SOCKET_IFNAME, then try "
-        "the NCCL profile `safe`",
+        "set NCCL_DEBUG=INFO once and read its first WARN; check the socket interface that NCCL "
+        "was told to use, then try the NCCL profile `safe`",
     ),
     Cause(
         "nccl-timeout",
@@ -129,13 +129,13 @@ _ALL = (
     Cause(
         "kernel-broken",
         "sgl_kernel cannot be loaded: no .so, another torch or CUDA, or a cut file",
-        "`sglangctl kernel check NAME` names it; the next deploy installs the kernel again",
+        "`sglangctl kernel check --engine NAME` names it; the next deploy installs the kernel again",
         rule="SIGBUS (exit -7) before the first rank's log line",
     ),
     Cause(
         "no-kernel-image",
         "the kernels hold no code for this GPU",
-        "`sglangctl kernel inspect installed` shows which GPUs they are for; "
+        "`sglangctl kernel inspect installed --engine NAME` shows which GPUs they are for; "
         "set `kernel.source: build`",
     ),
     Cause(

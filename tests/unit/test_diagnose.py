@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from sglangctl import journal, signatures
+from sglangctl import cli, journal, signatures
 from sglangctl.causes import Cause
 from sglangctl.diagnose import (
     CAUSES,
@@ -51,6 +51,15 @@ def test_every_cause_has_a_sentence_a_next_step_and_evidence(cause: Cause) -> No
     assert cause.sentence and cause.next_step
     assert not cause.sentence.endswith(".")
     assert cause.rule or any(item.cause == cause.name for item in SIGNATURES)
+
+
+def test_next_steps_name_commands_that_exist() -> None:
+    names = {command.name for command in cli.COMMANDS}
+    for cause in CAUSES.values():
+        for command in re.findall(r"`sglangctl (\S+)", cause.next_step):
+            assert command.strip("`") in names
+        # NAME is put in by plain replacement wherever a cause is shown.
+        assert "NAME" not in re.sub(r"\bNAME\b", "", cause.next_step)
 
 
 @pytest.mark.parametrize("signature", SIGNATURES, ids=lambda s: f"{s.cause}: {s.needle}")
