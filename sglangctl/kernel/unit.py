@@ -6,6 +6,7 @@ same lock, and without the limits of a cgroup.
 
 from __future__ import annotations
 
+import fcntl
 import os
 import subprocess
 import sys
@@ -14,7 +15,7 @@ from pathlib import Path
 
 from sglangctl import procfs, systemd
 from sglangctl.kernel import jobs, memory
-from sglangctl.kernel.record import BuildError
+from sglangctl.kernel.record import JOURNAL, BuildError
 from sglangctl.kernel.request import Request, folder, unit
 from sglangctl.paths import Paths
 
@@ -32,21 +33,27 @@ def program() -> list[str]:
 
 def start(request: Request, paths: Paths) -> str:
     """Start the build unless it is running; returns `started` or `running`."""
-    if running(request.key, paths):
-        return "running"
-    argv = [*program(), "kernel", "build", "--run", request.key]
-    if not systemd.booted():
-        _start_session(argv, folder(request.key, paths))
-        return "started"
-    done = systemd.run(["systemd-run", *properties(request), "--", *argv])
-    if done.ok:
-        return "started"
-    # Two deploys at once: the unit's name is the lock, and the other one was faster.
-    if running(request.key, paths):
-        return "running"
-    raise BuildError(
-        f"systemd-run does not start the build: {done.stderr.strip()}", "systemctl status systemd"
-    )
+    root = folder(request.key, paths)
+    root.mkdir(parents=True, exist_ok=True)
+    # Two deploys at once: one starts it, and the other finds it running.
+    with open(root / "starting", "a", encoding="utf-8") as file:
+        fcntl.flock(file, fcntl.LOCK_EX)
+        if running(request.key, paths):
+            return "running"
+        # Or who follows would take the end of the run before for the end of this one.
+        (root / JOURNAL).unlink(missing_ok=True)
+        argv = [*program(), "kernel", "build", "--run", request.key]
+        if not systemd.booted():
+            _start_session(argv, root)
+            return "started"
+        # It returns when the program runs (Type=exec): from then on the unit is active.
+        done = systemd.run(["systemd-run", *properties(request), "--", *argv], timeout_s=120)
+        if not done.ok and not running(request.key, paths):
+            raise BuildError(
+                f"systemd-run does not start the build: {done.stderr.strip()}",
+                f"systemctl status {unit(request.key)}",
+            )
+        return "started" if done.ok else "running"
 
 
 def properties(request: Request) -> Sequence[str]:
@@ -56,7 +63,6 @@ def properties(request: Request) -> Sequence[str]:
         f"--unit={unit(request.key)}",
         f"--description=sgl-kernel build {request.key}",
         "--collect",
-        "--no-block",
         "--quiet",
     ]
     if os.environ.get("SGLANGCTL_ROOT"):

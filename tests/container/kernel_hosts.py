@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from roles.host import program
+from sglangctl import journal
 from sglangctl.kernel import key as keys
 from sglangctl.kernel import request as requests
 from tests.hosts.host import Host, Mount
@@ -107,18 +108,21 @@ class KernelHost:
         self.start(request)
         return self.follow(request.key)
 
-    def run_here(self, request: requests.Request, **environment: str) -> None:
-        """The unit's body itself, with variables of the test's."""
-        key = self.put(request)
-        variables = [f"{name}={value}" for name, value in environment.items()]
-        argv = ["python3", "-I", "-S", program.path(), "kernel", "build", "--run", key]
-        self.host.exec("env", *variables, *argv, timeout=300)
-
     def wait_for_step(self, key: str, text: str, timeout_s: float = 120.0) -> None:
         """Until the journal of a build has this text."""
         end = time.monotonic() + timeout_s
         while text not in self.sh(f"cat {CACHE}/.build/{key}/journal.jsonl 2>/dev/null || true"):
             assert time.monotonic() < end, f"no {text} within {timeout_s} s"
+            time.sleep(0.3)
+
+    def wait_for_progress(self, key: str, steps: int, timeout_s: float = 400.0) -> None:
+        """Until this run of the build has finished so many of ninja's steps."""
+        end = time.monotonic() + timeout_s
+        while True:
+            text = self.sh(f"cat {CACHE}/.build/{key}/journal.jsonl 2>/dev/null || true")
+            if any(event.get("done", 0) >= steps for event in journal.events(text.splitlines())):
+                return
+            assert time.monotonic() < end, f"not {steps} steps within {timeout_s} s"
             time.sleep(0.3)
 
 
