@@ -1,6 +1,6 @@
 """Quoting against the readers: systemd's own rules, written again here, sh, and PyYAML.
 
-tests/container/test_units.py asks the real systemd.
+tests/container/test_engine_units.py asks the real systemd.
 """
 
 from __future__ import annotations
