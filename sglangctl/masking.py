@@ -17,6 +17,9 @@ NOT_SECRET = re.compile(
 )
 """Names with `token` that hold numbers or files: all such flags of SGLang 0.5.9 to 0.5.23."""
 
+ADDRESS = re.compile(r"(\b[A-Za-z][A-Za-z0-9+.-]{0,31}://)[^/\s:@]*:[^/\s@]*@")
+"""An address with a user and a password; without a password the user is no secret (ssh://git@)."""
+
 
 def is_secret_name(name: str) -> bool:
     """Whether a flag's or variable's name says that its value is a secret."""
@@ -51,7 +54,12 @@ def mask_argv(argv: Sequence[str]) -> list[str]:
         else:
             shown.append(word)
         hide = secret and not separator and word.startswith("--")
-    return shown
+    return [mask_addresses(word) for word in shown]
+
+
+def mask_addresses(text: str) -> str:
+    """A text without the user and password of `scheme://user:password@host`."""
+    return ADDRESS.sub(rf"\1{MASK}@", text)
 
 
 def secrets_in_argv(argv: Sequence[str]) -> list[str]:

@@ -8,6 +8,8 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from sglangctl.masking import mask_addresses
+
 Path = tuple[str | int, ...]
 """A place in a YAML document: keys and list indices from the top."""
 
@@ -54,7 +56,7 @@ def shown(value: Any) -> str:
         return "a mapping" if value else "an empty mapping"
     if isinstance(value, list) and any(isinstance(item, (dict, list)) for item in value):
         return "a list of lists or mappings"
-    text = json.dumps(value, default=str)
+    text = mask_addresses(json.dumps(value, default=str))
     return text if len(text) <= SHOWN else text[: SHOWN - 3] + "..."
 
 

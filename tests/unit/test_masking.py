@@ -1,6 +1,16 @@
+import time
+
 import pytest
 
-from sglangctl.masking import Masker, is_secret_name, read_engine_yaml, read_env, secrets_of
+from sglangctl.masking import (
+    Masker,
+    is_secret_name,
+    mask_addresses,
+    mask_argv,
+    read_engine_yaml,
+    read_env,
+    secrets_of,
+)
 
 
 @pytest.mark.parametrize("name", ["api-key", "admin-api-key", "HF_TOKEN", "MY_SECRET", "apikey"])
@@ -20,6 +30,27 @@ def test_masker_replaces_the_longest_first_and_its_escaped_form() -> None:
     masker = Masker(["sekret", "sekret-long", 'qu"ote', ""])
     assert masker.mask("api_key='sekret-long' sekret") == "api_key='***' ***"
     assert masker.mask('{"k": "qu\\"ote"}') == '{"k": "***"}'
+
+
+@pytest.mark.parametrize(
+    ("text", "masked"),
+    [
+        ('HTTPS_PROXY="http://u:pw@proxy:3128"', 'HTTPS_PROXY="http://***@proxy:3128"'),
+        ("a redis://:pw@h b git+https://u:pw@h/x", "a redis://***@h b git+https://***@h/x"),
+        ("HTTP://u:@h", "HTTP://***@h"),
+        ("http://h:80/a@b", "http://h:80/a@b"),
+        ("ssh://git@h/x", "ssh://git@h/x"),
+    ],
+)
+def test_addresses_without_their_passwords(text: str, masked: str) -> None:
+    assert mask_addresses(text) == masked
+    assert mask_argv(["curl", text]) == ["curl", masked]
+
+
+def test_a_long_text_without_an_address_is_looked_through_quickly() -> None:
+    before = time.process_time()
+    assert mask_addresses("a" * 200_000) == "a" * 200_000
+    assert time.process_time() - before < 2
 
 
 def test_secrets_of_a_release(tmp_path):  # type: ignore[no-untyped-def]
