@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from typing import Any, Protocol
 
 from roles.spec import checks, flags, nccl
+from roles.spec import pins as pinning
 from roles.spec.model import EngineSpec, Install, Kernel, Model, Nccl
 from roles.spec.secret import Secret
 from sglangctl.config import Drafter, Limits, Readiness
@@ -29,8 +30,8 @@ def build_engine(
     }
     key = engine.get("api_key")
     install = engine["install"]
-    pins = tuple(install["packages"])
-    if not any(checks.distribution(pin) == "sglang" for pin in pins):
+    pins = tuple(map(pinning.tidy, install["packages"]))
+    if not any(pinning.distribution(pin) == "sglang" for pin in pins):
         pins = (f"sglang=={engine['version']}", *pins)
     profile = nccl.PROFILES[engine["nccl"]["profile"]]
     readiness = dict(engine["readiness"])

@@ -6,7 +6,7 @@ import ipaddress
 import re
 from typing import Any
 
-from roles.spec import flag_names, flags, nccl
+from roles.spec import credentials, flag_names, flags, nccl, pins, places
 from roles.spec.errors import Path, closest, shown
 from roles.spec.quoting import is_writable
 from roles.spec.schema import Report
@@ -16,6 +16,7 @@ EAGLE_FAMILY = ("EAGLE", "EAGLE3", "NEXTN", "STANDALONE")
 OURS = {
     "CUDA_VISIBLE_DEVICES": "gpus",
     "HOME": "the engine's cache folder, which is its own",
+    "PATH": "the virtual environment, CUDA_HOME and the system's folders, in this order",
     "PYTHONUNBUFFERED": "1, which the readiness check needs",
 }
 """Variables that we set and that nobody else may."""
@@ -32,11 +33,9 @@ def check_engine(name: str, engine: dict[str, Any], report: Report) -> None:
     _check_flag_names(engine, report)
     _check_environment(engine["environment"], report)
     _check_nccl(engine["nccl"], report)
-    _check_install(engine, report)
-    own = f"sglang-{name}.service"
-    for index, unit in enumerate(engine["replaces"]):
-        if unit == own:
-            report(("replaces", index), shown(unit), "units of other engines", None)
+    pins.check(engine["install"], engine["version"], report)
+    _check_git(engine["kernel"], report)
+    _check_replaces(name, engine["replaces"], report)
 
 
 def check_texts(value: Any, report: Report, where: Path = ()) -> None:
@@ -57,22 +56,72 @@ def check_texts(value: Any, report: Report, where: Path = ()) -> None:
 def check_host(engines: dict[str, dict[str, Any]], report: Report) -> None:
     """Rules between the engines of one host."""
     ports: dict[int, str] = {}
-    cards: dict[int, str] = {}
     for name, engine in sorted(engines.items()):
         other = ports.setdefault(engine["port"], name)
         if other != name:
             found = f"{engine['port']}, which engine {other} has, too"
             report(("engines", name, "port"), found, "a port of its own for each engine", None)
-        if engine["gpus"] == "all":
+        for index, unit in enumerate(engine["replaces"]):
+            sibling = unit.removeprefix("sglang-").removesuffix(".service")
+            if sibling != name and sibling in engines and unit == f"sglang-{sibling}.service":
+                found = f"{shown(unit)}, engine {sibling} of the same host"
+                report(("engines", name, "replaces", index), found, _OTHERS, None)
+    _check_shared_gpus(engines, report)
+
+
+def _check_shared_gpus(engines: dict[str, dict[str, Any]], report: Report) -> None:
+    cards: dict[int, str] = {}
+    everything: str | None = None
+    lists: list[str] = []
+    for name, engine in sorted(engines.items()):
+        if engine["flags"].get("device") == "cpu":
             continue
+        where = ("engines", name, "gpus")
+        other = everything or (lists[0] if engine["gpus"] == "all" and lists else None)
+        if other:
+            found = "all" if engine["gpus"] == "all" else f"GPU {_numbers(engine['gpus'])}"
+            has = "all of them" if everything else f"GPU {_numbers(engines[other]['gpus'])}"
+            allowed = "GPUs of its own for each engine (or the flag `device: cpu`)"
+            report(where, f"{found}, while engine {other} has {has}", allowed, None)
+        if engine["gpus"] == "all":
+            everything = everything or name
+            continue
+        lists.append(name)
         taken: dict[str, list[int]] = {}
         for card in engine["gpus"]:
             other = cards.setdefault(card, name)
             if other != name:
                 taken.setdefault(other, []).append(card)
         for other, shared in taken.items():
-            found = f"GPU {', '.join(map(str, shared))}, which engine {other} has, too"
-            report(("engines", name, "gpus"), found, "GPUs of its own for each engine", None)
+            found = f"GPU {_numbers(shared)}, which engine {other} has, too"
+            report(where, found, "GPUs of its own for each engine", None)
+
+
+def _numbers(cards: list[int]) -> str:
+    return ", ".join(map(str, cards))
+
+
+_OTHERS = "units of other engines, which this one takes over from"
+
+
+def _check_replaces(name: str, units: list[str], report: Report) -> None:
+    for index, unit in enumerate(units):
+        where = ("replaces", index)
+        if unit == f"sglang-{name}.service":
+            report(where, f"{shown(unit)}, this engine's own", _OTHERS, None)
+        elif what := places.not_replaceable(unit):
+            report(where, f"{shown(unit)}, {what}", _OTHERS, None)
+
+
+def _check_git(kernel: dict[str, Any], report: Report) -> None:
+    if credentials.in_address(kernel["git"]["url"]):
+        allowed = "an address without a password (the build host's git credentials may hold it)"
+        report(("kernel", "git", "url"), "an address with credentials (not shown)", allowed, None)
+    for index, argument in enumerate(kernel["cmake_args"]):
+        if credentials.in_address(argument):
+            where = ("kernel", "cmake_args", index)
+            allowed = "an address without a password: every user of the host sees arguments"
+            report(where, "an address with credentials (not shown)", allowed, None)
 
 
 def _check_paths(engine: dict[str, Any], report: Report) -> None:
@@ -82,6 +131,11 @@ def _check_paths(engine: dict[str, Any], report: Report) -> None:
             report((part, "path"), shown(path), "an absolute path without ..", None)
         elif path is not None and not path.strip("/"):
             report((part, "path"), shown(path), "a folder below /", None)
+        elif path is not None and (own := places.our_folder(path)):
+            allowed = (
+                f"a folder outside of {own}: remove.py would delete it, keep weights elsewhere"
+            )
+            report((part, "path"), shown(path), allowed, None)
 
 
 def _check_listen(engine: dict[str, Any], report: Report) -> None:
@@ -129,10 +183,20 @@ def _check_flags(given: dict[str, Any], report: Report) -> None:
             found = f"the flag --{name}" + (f", short for --{flag}" if flag != name else "")
             allowed = f"set it with the key {key}" if key != "flags" else "flags in `flags` itself"
             report(where, found, allowed, key if key != "flags" else None)
+        elif full := flags.short_for_secret(name):
+            found = f"the flag --{name}, short for --{full} (its value is not shown)"
+            allowed = "the flag's full name, with {file: ...} or {env: ...}"
+            report(where, found, allowed, full)
+        elif flags.ends_at_once(name):
+            allowed = "flags of a server: with this one it prints something and ends"
+            report(where, f"the flag --{name}", allowed, None)
         elif flags.is_secret(name):
             if not _is_reference(value):
                 allowed = "a secret is never written here: {file: ...} or {env: ...}"
                 report(where, "a value in clear (it is not shown)", allowed, None)
+        elif credentials.in_value(value):
+            allowed = "an address without a password: secrets are never written here"
+            report(where, "an address with credentials (not shown)", allowed, None)
         elif value == "--":
             report(where, '"--"', "a value; SGLang cannot be given this one", None)
         elif isinstance(value, list):
@@ -145,11 +209,12 @@ def _check_flags(given: dict[str, Any], report: Report) -> None:
 
 def _check_flag_names(engine: dict[str, Any], report: Report) -> None:
     """Flags that the engine's release does not have, where we know its flags."""
-    elsewhere = any(distribution(pin) == "sglang" for pin in engine["install"]["packages"])
+    elsewhere = any(pins.distribution(pin) == "sglang" for pin in engine["install"]["packages"])
     if engine["version"] != flag_names.VERSION or elsewhere:
         return  # the deploy asks the installed engine itself before anything is stopped
     for name in engine["flags"]:
-        if name not in flag_names.FLAGS and flags.owner(name) is None:
+        told = flags.owner(name) or flags.short_for_secret(name) or flags.ends_at_once(name)
+        if name not in flag_names.FLAGS and not told:
             allowed = f"a flag that SGLang {flag_names.VERSION} has"
             found = f"the unknown flag --{name}"
             report(("flags", name), found, allowed, closest(name, flag_names.FLAGS))
@@ -165,13 +230,19 @@ def _is_reference(value: Any) -> bool:
 
 
 def _check_environment(environment: dict[str, Any], report: Report) -> None:
-    for name in environment:
+    for name, value in environment.items():
         where = ("environment", name)
         if name in OURS:
             report(where, f"the variable {name}", f"it is set from {OURS[name]}", None)
         elif is_secret_name(name):
             allowed = "no secrets here: every process of the engine's user can read them"
             report(where, "a variable for a secret", allowed, None)
+        elif credentials.in_variable(name, value):
+            allowed = (
+                "an address without a password (keep it in a file of root's, mode 0600, that a "
+                "drop-in of the unit names with EnvironmentFile=)"
+            )
+            report(where, "an address with credentials (not shown)", allowed, None)
         elif name.upper().startswith("NCCL_"):
             if name.upper() in nccl.KNOWN:
                 report(where, f"the variable {name}", "set it in nccl.overrides", "nccl.overrides")
@@ -195,44 +266,6 @@ def _check_nccl(settings: dict[str, Any], report: Report) -> None:
                 choices = re.findall(r"[A-Za-z0-9]+", allowed_value)
                 near = closest(value, choices)
                 report(where, shown(value), allowed_value, near)
-
-
-def _check_install(engine: dict[str, Any], report: Report) -> None:
-    install = engine["install"]
-    seen: dict[str, int] = {}
-    for index, pin in enumerate(install["packages"]):
-        where = ("install", "packages", index)
-        name = distribution(pin)
-        if seen.setdefault(name, index) != index:
-            report(where, shown(pin), f"one pin for {name}", None)
-        version = pin.partition("==")[2].lstrip("=") if " @ " not in pin else None
-        if name == "sglang" and version is not None and version != engine["version"]:
-            allowed = f"sglang=={engine['version']}, as the key version says"
-            report(where, shown(pin), allowed, None)
-        if name == "sgl-kernel":
-            _check_kernel_name(pin, where, report)
-    for index, argument in enumerate(install["pip_arguments"]):
-        if re.search(r"://[^/\s]*@", argument):
-            where = ("install", "pip_arguments", index)
-            allowed = "an address without a password: every user sees it (use pip.conf or netrc)"
-            report(where, "an address with credentials (not shown)", allowed, None)
-
-
-def _check_kernel_name(pin: str, where: Path, report: Report) -> None:
-    version = pin.partition("==")[2].lstrip("=")
-    if version and _numbers(version) >= (0, 4):
-        # Renamed in 0.4.0; the import name stayed sgl_kernel.
-        report(where, shown(pin), "sglang-kernel, as it is called since 0.4.0", "sglang-kernel")
-
-
-def _numbers(version: str) -> tuple[int, ...]:
-    return tuple(int(part) for part in re.findall(r"\d+", version)[:2])
-
-
-def distribution(pin: str) -> str:
-    """The normalised name of what a pin installs (PEP 503)."""
-    name = re.match(r"[A-Za-z0-9._-]+", pin)
-    return re.sub(r"[-_.]+", "-", name[0]).lower() if name else pin
 
 
 def number_text(value: str | int | float) -> str:

@@ -16,8 +16,10 @@ import re
 from collections.abc import Mapping
 from typing import Any
 
+from roles.spec.flag_names import FLAGS
 from roles.spec.model import FlagValue
 from roles.spec.quoting import config_value
+from sglangctl.masking import is_secret_name
 
 
 def _words(text: str) -> frozenset[str]:
@@ -48,6 +50,8 @@ OWNED: dict[str, str] = {
 
 SECRET = re.compile(r"(?:^|-)(?:api-key|password|secret|credentials?)$")
 """Names of flags that hold a secret (admin-api-key, ssl-keyfile-password)."""
+
+KNOWN_SECRETS = ("admin-api-key", "api-key", "ssl-keyfile-password")
 
 WITH_OFF_FORM = _words(
     "dcp-replicate-q-proj dllm-fdfo enable-decoder-swa-bounded-replay enable-dsa-fused-indexer "
@@ -80,8 +84,24 @@ _NEGATIVE = re.compile(r"-\d+|-\d*\.\d+")
 
 
 def is_secret(name: str) -> bool:
-    """Whether a flag's value is a secret."""
-    return bool(SECRET.search(name))
+    """Whether a flag's value is a secret: by our own list, or by what is masked in texts."""
+    return bool(SECRET.search(name)) or is_secret_name(name)
+
+
+def short_for_secret(name: str) -> str | None:
+    """The secret's flag that this name is short for.
+
+    SGLang's parser accepts unambiguous beginnings of flags, so `admin-api-ke` would be a key in
+    clear that nobody masks.
+    """
+    if name in FLAGS:
+        return None
+    return next((flag for flag in KNOWN_SECRETS if flag != name and flag.startswith(name)), None)
+
+
+def ends_at_once(name: str) -> bool:
+    """Whether a flag (or what it is short for) makes the server print something and end."""
+    return name not in FLAGS and any(flag.startswith(name) for flag in ("help", "version"))
 
 
 def owner(name: str) -> tuple[str, str] | None:

@@ -6,7 +6,7 @@ import hashlib
 import json
 import re
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, field
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -37,7 +37,7 @@ class Release:
     engine: str
     digest: str
     venv: str
-    files: Mapping[str, bytes]
+    files: Mapping[str, bytes] = field(repr=False)
     """Name -> content, as sglangctl/release.py writes them; engine.yaml holds the secrets."""
 
     @property

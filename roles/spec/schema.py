@@ -138,6 +138,7 @@ def allowed_by(schema: dict[str, Any]) -> str:
         name += f" of at least {low}"
     elif "exclusiveMinimum" in schema:
         name += f" above {schema['exclusiveMinimum']}"
+        name += f" and at most {high}" if high is not None else ""
     elif "minLength" in schema:
         name += " that is not empty"
     unit = schema.get("x-unit", "-")

@@ -42,6 +42,14 @@ ENGINE_MISTAKES = [
     ('replaces: ["a.service\\n"]', 'replaces[0]: found "a.service\\n"', "ends in .service"),
     ("replaces: [-a.service]", 'replaces[0]: found "-a.service"', "ends in .service"),
     ("replaces: [sglang-e.service]", "replaces[0]: found", "units of other engines"),
+    ("replaces: [sglangctl-switch.service]", "replaces[0]: found", "of other engines"),
+    ("replaces: [sglang-watch@e.service]", "replaces[0]: found", "of other engines"),
+    ("replaces: [ssh.service]", 'replaces[0]: found "ssh.service", the way', "of other engines"),
+    ("replaces: [sshd.service]", "replaces[0]: found", "of other engines"),
+    ("replaces: [systemd-logind.service]", "replaces[0]: found", "of other engines"),
+    ("replaces: [dbus-broker.service]", "replaces[0]: found", "of other engines"),
+    ("replaces: [docker.service]", "replaces[0]: found", "name the container in `containers`"),
+    ("replaces: [vllm@.service]", "replaces[0]: found", "a template, of which no unit runs"),
     ("drafter: {path: d}", 'drafter.path: found "d"', "an absolute path"),
     ("drafter: {}", "drafter.path: found nothing", "a draft model's folder (EAGLE3)"),
     ("drafter: {path: /d, steps: 3}", "drafter: found only steps", "all three or none"),
@@ -98,6 +106,12 @@ ENGINE_MISTAKES = [
     ('nccl: {overrides: {SOCKET_IFNAME: "a\\nb"}}', "nccl.overrides.SOCKET_IFNAME", "control"),
     ("install: {packages: [torch]}", 'install.packages[0]: found "torch"', "an exact pin"),
     ("install: {packages: ['torch>=2']}", "install.packages[0]", "an exact pin"),
+    ("install: {packages: ['torch==2.*']}", "install.packages[0]", "an exact pin"),
+    ("install: {packages: ['torch===2.9']}", "install.packages[0]", "an exact pin"),
+    ("install: {packages: ['a @ git+https://h/a.git@main']}", "install.packages[0]", "40 digits"),
+    ("install: {packages: ['a @ git+https://h/a.git']}", "install.packages[0]", "40 digits"),
+    ("install: {packages: ['a @ hg+https://h/a']}", "install.packages[0]", "an exact pin"),
+    ("install: {packages: ['sglang == 0.5.9']}", "install.packages[0]", "sglang==0.5.23"),
     ("install: {packages: [--pre]}", "install.packages[0]", "an exact pin"),
     ("install: {packages: [sglang==0.5.9]}", "install.packages[0]", "sglang==0.5.23"),
     ("install: {packages: [a==1, A==2]}", "install.packages[1]", "one pin for a"),
@@ -112,9 +126,20 @@ ENGINE_MISTAKES = [
     ("readiness: {reachable_at: gpu1:8000}", "readiness.reachable_at", "http://"),
     ("readiness: {reachable_at: 'http://u:p@h'}", "readiness.reachable_at", "credentials"),
     ("readiness: {degraded: ignore}", "readiness.degraded", "commit, fail"),
-    ("readiness: {min_accept_length: 0.5}", "readiness.min_accept_length", "at least 1"),
+    ("readiness: {min_accept_length: 0.5}", "readiness.min_accept_length", "from 1 to 512"),
     ("readiness: {limits: {start: 9}}", "readiness.limits.start", 'mean "start_s"?'),
-    ("readiness: {limits: {start_s: 0}}", "readiness.limits.start_s", "above 0 (s)"),
+    (
+        "readiness: {limits: {start_s: 0}}",
+        "readiness.limits.start_s",
+        "above 0 and at most 86400 (s)",
+    ),
+    ("readiness: {limits: {start_s: 1e300}}", "readiness.limits.start_s", "at most 86400 (s)"),
+    ("readiness: {limits: {sample_s: 0.001}}", "readiness.limits.sample_s", "from 0.1 to 60 (s)"),
+    ("flags: {help: true}", "flags.help: found the flag --help", "prints something and ends"),
+    ("flags: {hel: true}", "flags.hel: found the flag --hel", "prints something and ends"),
+    ("flags: {h: true}", "flags.h: found the flag --h, short for --host", "the key listen"),
+    ("flags: {version: true}", "flags.version: found the flag", "prints something and ends"),
+    ("environment: {PATH: /x}", "environment.PATH: found", "the virtual environment, CUDA_HOME"),
 ]
 
 
@@ -144,6 +169,34 @@ def test_a_model_path_that_cannot_be_one(model: str, found: str) -> None:
     errors = engine_errors("", model)
     assert errors
     assert all(error.startswith(f"model.path: found {found}") for error in errors)
+
+
+@pytest.mark.parametrize(
+    ("path", "folder"),
+    [
+        ("/var/lib/sglangctl", "/var/lib/sglangctl"),
+        ("/var/lib/sglangctl/m", "/var/lib/sglangctl"),
+        ("/var/cache/sglang/e/m", "/var/cache/sglang"),
+        ("/var/cache/sglangctl/m", "/var/cache/sglangctl"),
+        ("/var/log/sglang/m", "/var/log/sglang"),
+        ("/opt/sglang/m", "/opt/sglang"),
+        ("/etc/sglangctl/m", "/etc/sglangctl"),
+        ("//usr/local/./lib//sglangctl/m/", "/usr/local/lib/sglangctl"),
+    ],
+)
+def test_weights_do_not_lie_where_remove_would_delete_them(path: str, folder: str) -> None:
+    said = f"a folder outside of {folder}: remove.py would delete it, keep weights elsewhere"
+    for key, errors in (
+        ("model.path", engine_errors("", f"{{path: {path}}}")),
+        ("drafter.path", engine_errors(f"drafter: {{path: {path}}}")),
+    ):
+        (error,) = errors
+        assert error.startswith(f"{key}: found ") and said in error
+
+
+@pytest.mark.parametrize("path", ["/var/cache/sglang-models/m", "/opt/sglangs", "/var/lib/m"])
+def test_folders_beside_ours_are_free(path: str) -> None:
+    assert engine_errors(f"drafter: {{path: {path}}}", f"{{path: {path}}}") == []
 
 
 def test_all_mistakes_at_once_in_the_order_of_the_file() -> None:
@@ -292,6 +345,63 @@ def test_engines_of_one_host_do_not_share_a_port_or_gpus() -> None:
         "hosts.h.engines.b.port: found 30000, which engine a has, too; allowed: a port of its own "
         "for each engine",
     ]
+
+
+def shared(a: str, b: str) -> list[str]:
+    """What is wrong with two engines of one host, with these further keys."""
+    text = (
+        "hosts: {h: {engines: {a: {model: {path: /m}, port: 1, %s}, b: {model: {path: /m}, %s}}}}"
+    )
+    return [line.split("engines.", 1)[1] for line in only(load(text % (a, b))).errors]
+
+
+def test_two_engines_that_take_all_gpus_are_told_before_the_switch() -> None:
+    for a, b, found in (
+        ("gpus: all", "gpus: all", "all, while engine a has all of them"),
+        ("gpus: all", "gpus: [1]", "GPU 1, while engine a has all of them"),
+        ("gpus: [0, 1]", "gpus: all", "all, while engine a has GPU 0, 1"),
+        ("gpus: all, flags: {device: cuda}", "hardening: strict", "all, while engine a has all"),
+    ):
+        (error,) = shared(a, b)
+        assert error.startswith(f"b.gpus: found {found}")
+        assert "the flag `device: cpu`" in error
+
+
+def test_an_engine_on_the_processor_shares_gpus_with_anybody() -> None:
+    assert shared("gpus: all", "gpus: all, flags: {device: cpu}") == []
+    assert shared("gpus: [0], flags: {device: cpu}", "gpus: [0]") == []
+    assert shared("gpus: [0]", "gpus: [1]") == []
+
+
+def test_an_engine_does_not_replace_its_sibling() -> None:
+    (error,) = shared("gpus: [0]", "gpus: [1], replaces: [sglang-a.service]")
+    assert error.startswith('b.replaces[0]: found "sglang-a.service", engine a of the same host')
+    assert shared("gpus: [0]", "gpus: [1], replaces: [sglang-old.service, vllm@x.service]") == []
+
+
+def test_pins_of_commits_and_with_spaces() -> None:
+    commit = "0123456789abcdef0123456789abcdef01234567"
+    spec = engine(
+        f"""
+        install:
+          packages:
+            - a == 1.0
+            - b[x] ==2.0+cu130
+            - c @ git+https://h/r.git@{commit}
+            - d @ git+ssh://git@h/r.git@{commit}#subdirectory=python
+            - e @ https://h/e-1.0-py3-none-any.whl
+            - f==1!2.0.post1
+        """
+    )
+    assert spec.install.packages == (
+        "sglang==0.5.23",
+        "a==1.0",
+        "b[x]==2.0+cu130",
+        f"c @ git+https://h/r.git@{commit}",
+        f"d @ git+ssh://git@h/r.git@{commit}#subdirectory=python",
+        "e @ https://h/e-1.0-py3-none-any.whl",
+        "f==1!2.0.post1",
+    )
 
 
 def test_a_mistake_in_a_base_names_the_base_and_hits_its_hosts_only() -> None:

@@ -11,8 +11,9 @@ from pathlib import Path
 
 import pytest
 
-from roles.spec import Secret, render
+from roles.spec import Secret, flags, render
 from roles.spec.entry import host_data
+from roles.spec.flag_names import FLAGS
 from roles.spec.render import engine_json
 from sglangctl.files import masked_text
 from sglangctl.masking import secrets_of
@@ -52,6 +53,7 @@ def test_it_is_in_the_config_file_and_nowhere_else(tmp_path: Path) -> None:
     assert masked is not None and "api-key: " in masked and KEY not in masked
     for text in (
         repr(entry),
+        repr(release),
         str(host_data(entry)),
         repr(asdict(spec)),
         engine_json(spec).decode(),
@@ -153,6 +155,76 @@ def test_a_patch_is_not_waited_for_either(tmp_path: Path) -> None:
         f"kernel: {{patches: [x.patch], git: {{commit: {'a' * 40}}}}}", folder=tmp_path
     )
     assert error.startswith("kernel.patches[0]: found ") and "not a regular file" in error
+
+
+@pytest.mark.parametrize("kind", ["file", "env"])
+@pytest.mark.parametrize(
+    ("name", "full"),
+    [
+        ("admin-api-ke", "admin-api-key"),
+        ("admi", "admin-api-key"),
+        ("ssl-keyfile-passw", "ssl-keyfile-password"),
+        ("ssl-keyfile-", "ssl-keyfile-password"),
+    ],
+)
+def test_a_short_form_of_a_secret_flag_is_refused(name: str, full: str, kind: str) -> None:
+    for version, value in (("0.5.16", KEY), ("0.5.23", KEY), ("0.5.16", f"{{{kind}: K}}")):
+        (error,) = engine_errors(f"version: {version}\nflags: {{{name}: {value}}}", K=KEY)
+        assert error.startswith(f"flags.{name}: found the flag --{name}, short for --{full}")
+        assert error.endswith(f'did you mean "{full}"?')
+        assert KEY not in error
+
+
+def test_the_certificate_s_key_file_is_no_secret() -> None:
+    assert engine("version: 0.5.16\nflags: {ssl-keyfile: /k.pem}").flags["ssl-keyfile"] == "/k.pem"
+
+
+def test_what_is_masked_in_texts_is_a_secret_among_flags() -> None:
+    (error,) = engine_errors(f"version: 0.5.16\nflags: {{hf-token: {KEY}}}")
+    assert "a value in clear (it is not shown)" in error and KEY not in error
+    assert {name for name in FLAGS if flags.is_secret(name)} == set(flags.KNOWN_SECRETS)
+
+
+PASSWORDS = [
+    "environment: {HTTPS_PROXY: 'http://u:hunter2@proxy'}",
+    "environment: {https_proxy: 'u:hunter2@proxy:3128'}",
+    "environment: {SOME_URL: 'https://hunter2@h/x'}",
+    "environment: {SOME_URL: 'https://h/x?api_key=hunter2'}",
+    "install: {pip_arguments: ['--proxy=u:hunter2@proxy:3128']}",
+    "install: {pip_arguments: [--proxy, 'u:hunter2@proxy:3128']}",
+    "install: {pip_arguments: ['--index-url=https://u:hunter2@h/']}",
+    "install: {pip_arguments: ['--index-url=https://hunter2@h/']}",
+    "install: {packages: ['x @ https://u:hunter2@h/x.whl']}",
+    f"install: {{packages: ['x @ git+https://hunter2@h/x.git@{'a' * 40}']}}",
+    "kernel: {git: {url: 'https://u:hunter2@h/x.git'}}",
+    "kernel: {cmake_args: ['-DX=https://u:hunter2@h/x']}",
+    "flags: {chat-template: 'https://u:hunter2@h/x'}",
+    "port: 'http://u:hunter2@h'",
+    "flags: {json-model-override-args: {a: ['redis://:hunter2@h']}}",
+]
+
+
+@pytest.mark.parametrize("body", PASSWORDS)
+def test_a_password_in_an_address_is_refused_and_not_shown(body: str) -> None:
+    errors = engine_errors(body)
+    assert errors
+    assert not any("hunter2" in error for error in errors)
+    if "port" not in body:
+        assert errors[0].split(": ", 1)[1].startswith("found an address with credentials")
+        assert "allowed: an address without a password" in errors[0]
+
+
+def test_addresses_without_a_password_pass() -> None:
+    spec = engine(
+        """
+        environment: {HTTPS_PROXY: 'http://proxy:3128', IMAGE: 'repo:tag@sha256:0', A: a@b}
+        install:
+          pip_arguments: ['--proxy=proxy:3128', '--index-url=https://h:8443/simple']
+          packages: ['x @ git+ssh://git@h/x.git@aaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaa']
+        kernel: {git: {url: 'git@h:x.git'}}
+        """
+    )
+    assert spec.environment["HTTPS_PROXY"] == "http://proxy:3128"
 
 
 @pytest.mark.parametrize("value", [KEY, f"[{KEY}]", f"{{value: {KEY}}}", f"{{file: [{KEY}]}}"])

@@ -1,0 +1,39 @@
+"""Passwords in clear inside of other values: addresses, proxies."""
+
+from __future__ import annotations
+
+import re
+from typing import Any
+
+from sglangctl.masking import is_secret_name
+
+_IN_ADDRESS = re.compile(r"://[^/\s@]*:[^/\s@]*@|https?://[^/\s@]+@", re.IGNORECASE)
+"""ssh://git@host is a user's name alone; https://TOKEN@host is a secret."""
+_BARE = re.compile(r"(?:^|=)[^/\s:@=]+:[^/\s@]+@")
+"""user:password@host, as --proxy and *_proxy take it."""
+_PARAMETER = re.compile(r"[?&]([^=&\s]+)=[^&\s]")
+
+
+def in_address(text: str) -> bool:
+    """Whether a text holds an address with a password or a token."""
+    return bool(_IN_ADDRESS.search(text)) or any(map(is_secret_name, _PARAMETER.findall(text)))
+
+
+def in_argument(text: str) -> bool:
+    """The same, and `user:password@host` without a scheme."""
+    return in_address(text) or bool(_BARE.search(text))
+
+
+def in_variable(name: str, value: Any) -> bool:
+    """Whether a variable's value holds a password; names of proxies need no scheme."""
+    text = str(value)
+    return in_address(text) or (name.lower().endswith("_proxy") and bool(_BARE.search(text)))
+
+
+def in_value(value: Any) -> bool:
+    """Whether a flag's value holds an address with a password, at any depth."""
+    if isinstance(value, dict):
+        return any(map(in_value, value)) or any(map(in_value, value.values()))
+    if isinstance(value, list):
+        return any(map(in_value, value))
+    return isinstance(value, str) and in_address(value)
