@@ -10,9 +10,8 @@ import json
 import subprocess
 import sys
 from collections.abc import Sequence
-from pathlib import Path
 
-CHECKOUT = Path(__file__).resolve().parent.parent
+from roles.checkout import CHECKOUT, environment
 
 
 def plan() -> int:
@@ -33,6 +32,7 @@ def run_plan(arguments: Sequence[str]) -> int:
         cwd=CHECKOUT,
         stdout=subprocess.PIPE,
         stdin=subprocess.DEVNULL,
+        env=environment(),
     )
     status, lines = judge(done.returncode, done.stdout)
     print("\n".join(lines))

@@ -9,7 +9,6 @@ be checked (unreachable, not deployed, a mistake in the inventory). Takes pyinfr
 from __future__ import annotations
 
 import json
-import os
 import signal
 import subprocess
 import sys
@@ -18,9 +17,8 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
+from roles.checkout import CHECKOUT, environment
 from roles.readiness.report import FOLDER_VARIABLE
-
-CHECKOUT = Path(__file__).resolve().parents[2]
 
 
 def main(arguments: Sequence[str]) -> int:
@@ -39,7 +37,7 @@ def main(arguments: Sequence[str]) -> int:
                 ],
                 cwd=CHECKOUT,
                 stdin=subprocess.DEVNULL,
-                env={**os.environ, FOLDER_VARIABLE: folder},
+                env=environment(**{FOLDER_VARIABLE: folder}),
             )
         finally:
             signal.signal(signal.SIGINT, before)
