@@ -100,6 +100,9 @@ def test_reboot_kills_everything_and_keeps_files_and_units(host: Host) -> None:
     while host.exec("systemctl", "is-active", "stays", check=False).returncode != 0:
         assert time.monotonic() < deadline
         time.sleep(0.2)
+    host.kill()
+    found = Host.find(host.name)  # as `make demo` does after this machine was switched off
+    assert found is not None and boot_id(found) not in (before, after)
     # The host's key is the same: a person's known_hosts still fits.
     assert subprocess.run(host.ssh("true"), timeout=30).returncode == 0
 
@@ -122,6 +125,10 @@ def test_memory_limit_and_mounts(host_factory, tmp_path: Path) -> None:
     done = host.exec("python3", "-c", "b = bytearray(400_000_000); print(len(b))", check=False)
     assert done.returncode == 137, done
     assert host.exec("systemctl", "is-active", "ssh").stdout.strip() == "active"
+
+
+def test_a_host_that_is_not_there_is_not_found() -> None:
+    assert Host.find("sglang-no-such-host") is None
 
 
 def test_removing_leaves_no_container_network_or_key(host_factory) -> None:

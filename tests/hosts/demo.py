@@ -62,7 +62,7 @@ def prepare() -> tuple[Host, bool]:
     """The demo's host, and whether it was made just now."""
     host = Host.find(NAME)
     if host is not None and runs_current_image(host):
-        say(f"==> The host {NAME} runs already: deploying to it once more")
+        say(f"==> The host {NAME} is there already: deploying to it once more")
         return host, False
     say(f"==> Starting the host {NAME}: systemd, sshd, {GPUS} make-believe GPUs")
     host = Host.create(NAME, image="engine", gpus=GPUS)

@@ -133,11 +133,15 @@ class Host:
 
     @classmethod
     def find(cls, name: str) -> Host | None:
-        """The host of that name if it runs."""
-        if _inspect(name, "{{.State.Running}}") != "true":
+        """The host of that name, started where it is switched off; None where there is none."""
+        running = _inspect(name, "{{.State.Running}}")
+        if not running:
             return None
         host = cls(name, "", ssh_key(), STATE / name / "known_hosts")
-        host._await_boot()
+        if running == "true":
+            host._await_boot()
+        else:
+            host.start()
         return host
 
     def exec(
