@@ -9,7 +9,7 @@ from typing import Any
 from roles.spec import credentials, flag_names, flags, nccl, pins, places
 from roles.spec.errors import Path, closest, shown
 from roles.spec.quoting import is_writable
-from roles.spec.schema import Report
+from roles.spec.schema import Report, is_secret_place
 from sglangctl.masking import is_secret_name
 
 EAGLE_FAMILY = ("EAGLE", "EAGLE3", "NEXTN", "STANDALONE")
@@ -42,7 +42,8 @@ def check_texts(value: Any, report: Report, where: Path = ()) -> None:
     """No text, keys included, may hold what cannot be written into a file."""
     if isinstance(value, str) and not is_writable(value):
         allowed = "text without NUL, lone surrogates and noncharacters"
-        report(where, shown(value), allowed, None)
+        found = "a text (it is not shown)" if is_secret_place(where) else shown(value)
+        report(where, found, allowed, None)
     elif isinstance(value, dict):
         for key, item in value.items():
             if not is_writable(key):

@@ -14,6 +14,7 @@ from jsonschema import Draft202012Validator, ValidationError
 from jsonschema.validators import extend
 
 from roles.spec.errors import Path, closest, shown
+from sglangctl.masking import is_secret_name
 
 SCHEMA = FilePath(__file__).resolve().parents[2] / "inventory" / "schema.json"
 
@@ -100,8 +101,7 @@ def _explain(error: jsonschema.ValidationError, report: Report) -> None:
 
 def found_by(error: jsonschema.ValidationError) -> str:
     """What was found, without the value where it may be a secret."""
-    where = [str(part) for part in error.absolute_path]
-    if "api_key" in where:
+    if is_secret_place(tuple(error.absolute_path)):
         return f"{_kind(error.instance)} (its value is not shown)"
     if error.validator == "uniqueItems":
         return f"{shown(error.instance)}, in which something is there twice"
@@ -110,6 +110,11 @@ def found_by(error: jsonschema.ValidationError) -> str:
     if error.validator == "type" and error.instance is None:
         return "nothing"
     return shown(error.instance)
+
+
+def is_secret_place(where: Path) -> bool:
+    """Whether what stands there may be a secret, by the name of its key or of one above."""
+    return any(is_secret_name(part) for part in where if isinstance(part, str))
 
 
 def _kind(value: Any) -> str:

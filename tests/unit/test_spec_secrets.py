@@ -234,6 +234,21 @@ def test_a_key_in_clear_is_refused_and_not_shown(value: str) -> None:
     assert not any(KEY in error for error in errors)
 
 
+@pytest.mark.parametrize(
+    "body",
+    [
+        f"flags: {{admin-api-key: [[{KEY}]]}}",
+        f'flags: {{admin-api-key: "{KEY}\\0"}}',
+        f"environment: {{HF_TOKEN: [{KEY}]}}",
+        f'environment: {{HF_TOKEN: "{KEY}\\n"}}',
+    ],
+)
+def test_a_key_in_clear_of_the_wrong_kind_is_not_shown_either(body: str) -> None:
+    errors = engine_errors(body)
+    assert errors
+    assert not any(KEY in error for error in errors)
+
+
 def test_both_a_file_and_a_variable_are_refused() -> None:
     (error,) = engine_errors("api_key: {file: a, env: B}")
     assert "a mapping with exactly one of file, env" in error
