@@ -13,7 +13,7 @@ from roles.spec.model import Patch
 from sglangctl import journal
 from sglangctl.kernel import cache
 from sglangctl.kernel.record import line
-from sglangctl.kernel.request import Request, dump
+from sglangctl.kernel.request import Request, dump, unit
 
 PACKAGES = (
     *("build-essential", "git", "ccache", "python3-dev", "python3-venv"),
@@ -68,8 +68,8 @@ def build(remote: Remote, request: Request, patches: tuple[Patch, ...], told: Ho
             )
         return
     raise HostFailed(
-        f"the kernel build on {remote.host.name} was killed {RESTARTS} times; its log: "
-        f"{root}/build.log; dmesg there may say why"
+        f"the kernel build on {remote.host.name} ended {RESTARTS} times without a word; its log: "
+        f"{root}/build.log; journalctl -u {unit(request.key)} and dmesg there may say why"
     )
 
 

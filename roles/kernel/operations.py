@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Generator
 from dataclasses import replace
 from typing import Any
@@ -15,7 +16,7 @@ from roles.host.operations import UNREAD, show
 from roles.host.snapshot import JSON, forget, snapshot
 from roles.kernel import building, fleet
 from roles.kernel.ladder import Situation, Step, architecture, decide, request
-from roles.kernel.remote import Remote
+from roles.kernel.remote import Ended, Remote
 from roles.spec.model import EngineSpec
 
 STEPS = 12
@@ -129,8 +130,9 @@ def take(
         ended = remote.work("getting cuobjdump", "inspect", "installed", "--fetch-tools", *fitting)
         return ended.said if ended.status == 2 else None
     if step.action == "check":
-        ended = remote.work("checking the kernel", "check", "--remember", *where, limit_s=600)
-        return ended.lines[0] if ended.status == 1 and ended.lines else None
+        accept = ["--accept-no-gpu"] if engine.kernel.arch else []
+        command = ["check", "--remember", "--json", *accept, *where]
+        return checked_kernel(remote.work("checking the kernel", *command, limit_s=600), engine)
     if step.action == "stock":
         options = [f"--version={step.version}"] if step.version else []
         options += [f"--distribution={step.distribution}"] if step.distribution else []
@@ -151,6 +153,35 @@ def take(
     return ended.said if ended.status else None
 
 
+def has_torch(builder: Remote, venv: str, now: Situation) -> bool:
+    """Whether the build host has the same environment, torch and Python: then it is not
+    downloaded again."""
+    here, there = now.survey or {}, builder.survey(venv, now.kernel.arch)
+    return all(here.get(name) == there.get(name) for name in ("torch", "python", "machine"))
+
+
+def checked_kernel(ended: Ended, engine: EngineSpec) -> str | None:
+    """Why the kernel failed its check; None when it passed or could not be run for want of memory.
+
+    HostFailed where no kernel would help: the driver shows GPUs and torch sees none. With
+    kernel.arch set, a host without a GPU is what the inventory means.
+    """
+    try:
+        document = json.loads("\n".join(ended.lines))
+        outcome, stage, reason = document["outcome"], document["stage"], str(document["reason"])
+    except (ValueError, KeyError, TypeError):
+        raise HostFailed(f"the kernel could not be checked: {ended.said}") from None
+    if outcome == "failed":
+        return reason
+    if outcome == "unknown" and stage == "no-gpu" and not engine.kernel.arch:
+        said = "".join(f"\n  {line}" for line in document.get("evidence") or ())
+        raise HostFailed(
+            f"kernel of {engine.name}: the driver shows GPUs and torch sees none: the driver is "
+            f"older than torch's CUDA, or the GPUs are hidden from this user (nvidia-smi){said}"
+        )
+    return None
+
+
 def obtain(
     state: State, remote: Remote, engine: EngineSpec, venv: str, now: Situation, key: str
 ) -> str | None:
@@ -163,7 +194,8 @@ def obtain(
             own = where is remote.host
             builder = remote if own else Remote(state, where, bool(where.data.get("_sudo")))
             pip_arguments = tuple(one for one in engine.install.pip_arguments if one != "--no-deps")
-            document = request(now, venv if own else None, pip_arguments)
+            there = own or has_torch(builder, venv, now)
+            document = request(now, venv if there else None, pip_arguments)
             building.build(builder, document, kernel.patches, remote.host)
             entry = building.collect(builder, key, kernel.cache)
             if own:

@@ -14,12 +14,12 @@ import subprocess
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
-from sglangctl.kernel.inspect import Inspection
+from sglangctl.kernel.judging import Inspection
+from sglangctl.kernel.translations import ANEW, FAILED, OK, SIGNALS, TRANSLATIONS, UNKNOWN
 from sglangctl.kernel.venv import Torch, Venv
 
 TIMEOUT_S = 300.0
 """Importing torch from a cold disk takes a minute; the operation under a second."""
-OK, FAILED, UNKNOWN = "ok", "failed", "unknown"
 
 # Runs in the engine's environment. Its answers go to a descriptor of their own, because torch and
 # the libraries under it print as they please.
@@ -73,115 +73,6 @@ class Check:
         return {OK: 0, FAILED: 1}.get(self.outcome, 2)
 
 
-@dataclass(frozen=True)
-class Translation:
-    """A line of an import's or launch's failure -> cause, sentence and next step.
-
-    The sentence may name {symbol}, {library}, {built}, {torch} and {cuda}.
-    """
-
-    pattern: re.Pattern[str]
-    cause: str
-    sentence: str
-    next_step: str
-    outcome: str = FAILED
-
-
-def _row(
-    pattern: str, cause: str, sentence: str, next_step: str, outcome: str = FAILED
-) -> Translation:
-    return Translation(re.compile(pattern), cause, sentence, next_step, outcome)
-
-
-ANEW = "deploy again: it installs the kernel anew"
-TRANSLATIONS = (
-    _row(
-        r"undefined symbol: (?P<symbol>\S+)",
-        "kernel-broken",
-        "the kernel was built for {built}, the environment has torch {torch} (it has no {symbol})",
-        "install the kernel of this torch, or kernel.source: build",
-    ),
-    _row(
-        r"libcuda\.so\.1: cannot open",
-        "driver-mismatch",
-        "there is no NVIDIA driver on this host (libcuda.so.1 is missing)",
-        "install the driver, then see that nvidia-smi answers",
-    ),
-    _row(
-        r"(?P<library>lib(?:nvrtc|cudart|cublas\w*|cusparse|nvJitLink)\.so\.(?P<major>\d+)): "
-        r"cannot open",
-        "kernel-broken",
-        "the kernel is for CUDA {major} ({library} is missing), the environment's torch {torch} "
-        "brings CUDA {cuda}",
-        "take the kernel for this CUDA, or kernel.source: build",
-    ),
-    _row(
-        r"(?P<library>\S+\.so[.\d]*): (?:file too short|invalid ELF header|cannot read file data"
-        r"|ELF load command .*(?:past end|beyond))|file too short|past end of file",
-        "kernel-broken",
-        "a library of the kernel is cut short ({library})",
-        ANEW,
-    ),
-    _row(
-        r"version [`'](?P<symbol>GLIBC(?:XX)?_[\d.]+)' not found",
-        "kernel-broken",
-        "the kernel needs {symbol}, which this host's system libraries are too old for",
-        "kernel.source: build, on this host or one with the same distribution",
-    ),
-    _row(
-        r"(?P<library>\S+\.so[.\d]*): cannot open shared object file",
-        "kernel-broken",
-        "the kernel needs {library}, which is not on this host",
-        "install what brings it (libnuma1 for libnuma.so.1), then deploy again",
-    ),
-    _row(
-        r"No module named '(?:sgl_kernel)'",
-        "kernel-broken",
-        "no kernel is installed in the environment",
-        ANEW,
-    ),
-    _row(
-        r"No module named 'torch'", "kernel-broken", "the environment has no torch", "deploy again"
-    ),
-    _row(
-        r"no kernel image is available",
-        "no-kernel-image",
-        "the kernel holds no code for this GPU ({gpu}, sm_{sm})",
-        "sglangctl kernel inspect installed; then kernel.source: build",
-    ),
-    _row(
-        r"CUDA driver version is insufficient|unsupported PTX|driver on your system is too old"
-        r"|forward compatibility was attempted",
-        "driver-mismatch",
-        "the NVIDIA driver is too old for CUDA {cuda}",
-        "install a newer driver (CUDA 13 needs 580 or later, 12.8 needs 570)",
-    ),
-    _row(
-        r"out of memory|CUDA_ERROR_OUT_OF_MEMORY|cudaErrorMemoryAllocation",
-        "gpu-out-of-memory",
-        "the GPU has no memory left for a test: another engine holds it",
-        "not an error while the old engine runs; check again after the switch",
-        UNKNOWN,
-    ),
-    _row(
-        r"CUDA error|CUDA-capable|cudaError",
-        "gpu-fault",
-        "CUDA failed on {gpu}",
-        "see the evidence, and: dmesg | grep -i -e xid -e nvrm",
-    ),
-    _row(
-        r"Could not load any common_ops library",
-        "kernel-broken",
-        "the kernel's loader finds no library that it can load",
-        "sglangctl kernel inspect installed names why; deploying again installs it anew",
-    ),
-)
-SIGNALS = {
-    signal.SIGBUS: ("kernel-broken", "a library is cut short (SIGBUS while loading it)", ANEW),
-    signal.SIGSEGV: ("kernel-broken", "it crashed (SIGSEGV)", "sglangctl kernel inspect installed"),
-    signal.SIGILL: ("kernel-broken", "it uses instructions that this processor lacks", ANEW),
-    signal.SIGKILL: ("host-out-of-memory", "it was killed (SIGKILL)", "dmesg | grep -i oom"),
-}
 TOLERANCE = 0.05
 """float16 at values up to 16: one unit in the last place is 0.0156."""
 
@@ -316,3 +207,6 @@ def _telling(stderr: str) -> tuple[str, ...]:
     lines: Sequence[str] = [line.rstrip() for line in stderr.splitlines() if line.strip()]
     errors = [line for line in lines if re.search(r"Error|error|cannot|CRITICAL|fault", line)]
     return tuple(line[:400] for line in (errors or lines)[-12:])
+
+
+__all__ = ["FAILED", "OK", "UNKNOWN", "Check", "check", "judge"]

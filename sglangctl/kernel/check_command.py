@@ -15,6 +15,9 @@ from sglangctl.terminal import harmless
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     common.add_venv(parser)
     parser.add_argument("--remember", action="store_true", help="for the next survey")
+    parser.add_argument(
+        "--accept-no-gpu", action="store_true", help="remember it without a GPU, too"
+    )
     parser.add_argument("--json", action="store_true", help="the whole document")
 
 
@@ -26,7 +29,8 @@ def run(args: argparse.Namespace) -> int:
     # Only what the kernel says of itself is needed here: no cubins are read.
     seen = inspect.inspect_installed(venv, None, None, everything=False)
     result = check.check(venv, seen)
-    if args.remember:
+    # Not run for want of a GPU is not to be remembered where a GPU is meant to be.
+    if args.remember and (result.stage != "no-gpu" or args.accept_no_gpu):
         try:
             stamp.write(venv, result)
         except OSError as error:

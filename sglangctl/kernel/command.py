@@ -2,6 +2,8 @@
 
 sglangctl kernel inspect installed --sm 120   what is in it, and whether it fits this GPU
 sglangctl kernel check                        run one operation of it
+sglangctl kernel build --follow KEY           a build that a deploy has started
+sglangctl kernel locks                        locks that a killed JIT compiler left behind
 """
 
 from __future__ import annotations

@@ -48,7 +48,8 @@ def prepare(request: Request, folder: Path, project: Path, log: Path) -> venv.Ve
             lines = [str(path) for path in engine.path if not STDLIB.fullmatch(path.name)]
             (own.site_packages / "engine.pth").write_text("\n".join(lines) + "\n")
         if not engine:
-            wanted.append(f"torch=={request.inputs.torch}")
+            # The local part (+cu130) is not in the index's names; what came is compared below.
+            wanted.append(f"torch=={request.inputs.torch.split('+')[0]}")
         _run(
             [str(own.python), "-m", "pip", "install", *PIP, *request.pip_arguments, "--", *wanted],
             log,

@@ -23,11 +23,11 @@ PID = "pid"
 
 
 def program() -> list[str]:
-    """How this very program is started again: the zipapp's own path (a link may move), or the
-    checkout."""
-    here = Path(__file__).parents[2]
-    if here.is_file():
-        return [sys.executable or "python3", "-I", "-S", str(here)]
+    """How this very program is started again: by the zipapp's own path (the link may move, and
+    its modules are imported through a descriptor), or from the checkout."""
+    origin = os.path.realpath(sys.argv[0])
+    if origin.endswith(".pyz"):
+        return [sys.executable or "python3", "-I", "-S", origin]
     return [sys.executable or "python3", "-m", "sglangctl"]
 
 

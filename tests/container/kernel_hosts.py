@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import time
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -108,10 +109,18 @@ class KernelHost:
         self.start(request)
         return self.follow(request.key)
 
-    def wait_for_step(self, key: str, text: str, timeout_s: float = 120.0) -> None:
-        """Until the journal of a build has this text."""
+    def wait_for_step(
+        self,
+        key: str,
+        text: str,
+        timeout_s: float = 120.0,
+        still: Callable[[], bool] = lambda: True,
+    ) -> None:
+        """Until the journal of a build has this text, or no longer `still`."""
         end = time.monotonic() + timeout_s
         while text not in self.sh(f"cat {CACHE}/.build/{key}/journal.jsonl 2>/dev/null || true"):
+            if not still():
+                return
             assert time.monotonic() < end, f"no {text} within {timeout_s} s"
             time.sleep(0.3)
 

@@ -123,7 +123,7 @@ def test_a_fleet_builds_once_and_shares(
 
     with ThreadPoolExecutor(1) as pool:
         running = pool.submit(deploy, inventory, "-y", script=SCRIPT)
-        builder.wait_for_step(small.key, '"step":"jobs"', timeout_s=400)
+        builder.wait_for_step(small.key, '"step":"jobs"', 400, lambda: not running.done())
         # The link to the host that builds is cut: the build does not notice, the deploy goes on.
         builder.sh("pkill -KILL -f '^sshd: root@' || pkill -KILL -f 'sshd: root'")
         done = running.result()

@@ -6,11 +6,13 @@ import json
 import os
 import signal
 import stat
+import subprocess
 import time
 from pathlib import Path
 
 import pytest
 
+from roles.host import program
 from sglangctl import procfs
 from sglangctl.cli import main
 from sglangctl.kernel import build_command, request, unit
@@ -132,3 +134,22 @@ def test_the_unit_is_out_of_the_way() -> None:
     assert values["MemorySwapMax"] == "0"
     assert values["OOMPolicy"] == "continue", "a killed compiler must not end the build"
     assert f"--unit=sglangctl-build-{a_request().key}.service" in options
+
+
+def test_the_build_s_process_is_this_very_program(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """On a host the modules come through a descriptor, so only argv tells the file."""
+    path = tmp_path / "0123456789abcdef.pyz"
+    path.write_bytes(program.archive())
+    (tmp_path / "sglangctl").symlink_to(path)
+    monkeypatch.setattr("sys.argv", [str(tmp_path / "sglangctl")])
+    assert unit.program()[1:] == ["-I", "-S", str(path)]
+    done = subprocess.run(
+        [*unit.program(), "kernel", "build", "--list"],
+        capture_output=True,
+        text=True,
+        cwd=tmp_path,
+        env={"SGLANGCTL_ROOT": str(tmp_path), "PATH": os.environ["PATH"]},
+    )
+    assert "no kernel was built here" in done.stdout

@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 
 from sglangctl.cli import main
+from sglangctl.kernel import stamp
 from sglangctl.kernel.check import check, judge
 from sglangctl.kernel.inspect import Inspection
 from sglangctl.kernel.venv import Torch, load
@@ -188,3 +189,19 @@ def test_command(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
 def test_command_without_an_environment(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["kernel", "check", "--venv", str(tmp_path / "none")]) == 2
     assert "does not run" in capsys.readouterr().err
+
+
+def test_a_check_without_a_gpu_is_remembered_only_where_none_is_meant_to_be(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    root = environment(tmp_path, "__version__ = '0.4.10'")
+    arguments = ["kernel", "check", "--venv", str(root), "--remember"]
+    assert main(arguments) == 2
+    assert stamp.read(load(root)) is None
+    assert main([*arguments, "--accept-no-gpu"]) == 2
+    assert stamp.read(load(root)) == "unknown"
+    # Another kernel over it: the stamp is not of this one.
+    record = next(load(root).site_packages.glob("sglang_kernel-*.dist-info")) / "RECORD"
+    record.write_text(record.read_text() + "x,,\n")
+    assert stamp.read(load(root)) is None
+    capsys.readouterr()

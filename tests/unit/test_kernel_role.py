@@ -14,6 +14,7 @@ from roles.failing import HostFailed
 from roles.kernel import fleet, ladder, operations
 from roles.kernel.deploy import probe_request
 from roles.kernel.ladder import Situation, decide, request_key
+from roles.kernel.remote import Ended
 from roles.spec.model import Kernel, Patch
 from roles.spec.render import venv_path
 from sglangctl.kernel import cache, request
@@ -412,3 +413,34 @@ def test_climbing_ends_with_a_checked_kernel_or_with_the_whole_story(
         with pytest.raises(HostFailed, match=failure):
             operations.climb(None, machine, spec, "/v")  # type: ignore[arg-type]
     assert machine.done == done
+
+
+@pytest.mark.parametrize(
+    ("document", "arch", "result"),
+    [
+        ({"outcome": "ok", "stage": "done", "reason": "r"}, None, None),
+        (
+            {"outcome": "failed", "stage": "op", "reason": "no kernel image"},
+            None,
+            "no kernel image",
+        ),
+        ({"outcome": "unknown", "stage": "op", "reason": "no memory"}, None, None),
+        ({"outcome": "unknown", "stage": "no-gpu", "reason": "r"}, "120a", None),
+    ],
+)
+def test_what_a_check_means(document: dict[str, Any], arch: str | None, result: str | None) -> None:
+    spec = dataclasses.replace(engine(), kernel=Kernel(arch=arch))
+    ended = Ended(0, json.dumps(document, indent=2).splitlines())
+    assert operations.checked_kernel(ended, spec) == result
+
+
+def test_gpus_that_torch_does_not_see_fail_the_host() -> None:
+    warning = "UserWarning: CUDA initialization: The NVIDIA driver on your system is too old"
+    document = {"outcome": "unknown", "stage": "no-gpu", "reason": "r", "evidence": [warning]}
+    with pytest.raises(HostFailed, match=r"torch sees none(.|\n)*too old"):
+        operations.checked_kernel(Ended(2, [json.dumps(document)]), engine())
+
+
+def test_a_check_that_says_nothing_fails_the_host() -> None:
+    with pytest.raises(HostFailed, match="cannot be kept"):
+        operations.checked_kernel(Ended(2, ["sglangctl kernel: it cannot be kept"]), engine())
