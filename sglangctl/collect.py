@@ -68,7 +68,7 @@ class Collection:
         self._owner: port_owner.Owner | str | None = "unknown"
         self._stop_said = False
         self._frozen: Path | None = None
-        self._kills = oom.Counter(oom.memory_folders(run.main_pid))
+        self._kills = oom.Counter(oom.memory_folder(run.main_pid))
         self.main = Pidwatch(run.main_pid)
         self._pipe = os.pipe()
         os.set_blocking(self._pipe[0], False)

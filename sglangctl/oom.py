@@ -9,7 +9,6 @@ from __future__ import annotations
 import os
 import re
 import time
-from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -23,11 +22,11 @@ RECORD = 8192
 """Longest record of /dev/kmsg."""
 
 
-def memory_folders(pid: int, root: Path = CGROUP) -> list[Path]:
-    """The cgroup of a process that counts its kills, and its parents up to what we can see.
+def memory_folder(pid: int, root: Path = CGROUP) -> Path | None:
+    """The cgroup that counts the kills of a process: its own, or the nearest above it that counts.
 
-    v1 counts in the process's own cgroup alone, v2 in the parents too; a container's limit lies
-    on its root.
+    The counter is of the processes killed, whichever cgroup's limit it was; those further up
+    have other units' kills in them as well.
     """
     paths: list[tuple[Path, str]] = []
     for line in (procfs.read_text(pid, "cgroup") or "").splitlines():
@@ -40,14 +39,12 @@ def memory_folders(pid: int, root: Path = CGROUP) -> list[Path]:
             paths += [(root, parts[2]), (root / "unified", parts[2])]
     for base, path in paths:
         folder = base / path.lstrip("/")
-        found = [
-            place
-            for place in (folder, *folder.parents)
-            if base in (place, *place.parents) and _count(place) is not None
-        ]
-        if found:
-            return found
-    return []
+        for place in (folder, *folder.parents):
+            if base not in (place, *place.parents):
+                break
+            if _count(place) is not None:
+                return place
+    return None
 
 
 @dataclass(frozen=True)
@@ -59,20 +56,16 @@ class Kernel:
 
 
 class Counter:
-    """Kills since it was made, over `folders`."""
+    """Kills in a cgroup since this was made."""
 
-    def __init__(self, folders: Iterable[Path]) -> None:
-        self._before = {folder: _count(folder) for folder in folders}
+    def __init__(self, folder: Path | None) -> None:
+        self._folder = folder
+        self._before = None if folder is None else _count(folder)
 
     def kills(self) -> int | None:
-        """None where no cgroup counts."""
-        # v2 counts one kill in every parent as well: the largest number is all of them.
-        grown = []
-        for folder, before in self._before.items():
-            now = _count(folder)
-            if now is not None and before is not None:
-                grown.append(now - before)
-        return max(grown, default=None)
+        """None where no cgroup counts (any more)."""
+        now = None if self._folder is None else _count(self._folder)
+        return None if now is None or self._before is None else now - self._before
 
 
 def _count(folder: Path) -> int | None:

@@ -105,6 +105,7 @@ class Watch:
                 self.tail.poll()  # what is written between two starts belongs to none
                 time.sleep(IDLE_S)
                 continue
+            self._reload()
             follow = self._open(found, seen_from_start=not first)
             first = False
             follow.until(partial(self._superseded, found.id))
@@ -154,6 +155,13 @@ class Watch:
         follow.finish(End(status))
         self._close(follow)
         return 128 - status if status < 0 else status
+
+    def _reload(self) -> None:
+        """What a deploy changed since (limits, model, port) holds from the next run on."""
+        try:
+            self.config = load_engine(self.config.name, self.paths)
+        except ConfigError as error:
+            _show(f"{self.config.name}: goes on with what it knew: {error}")
 
     def _superseded(self, run_id: str) -> bool:
         return self.stopped or unit.invocation(self.config.unit) not in (None, run_id)

@@ -71,6 +71,11 @@ def record(engine: EngineUnit, name: str, expected: dict[str, Any]) -> None:
     """Keep the journal of this run, with the verdict that it must get."""
     if not RECORD:
         return
+    if expected["outcome"] == "serving":
+        # The first good answer belongs to the evidence; "ready to roll" comes a little before it.
+        assert poll(
+            lambda: any(e["kind"] == "http" and e["status"] == 200 for e in engine.events()), 20
+        )
     folder = TRACES / f"{engine.kind}-{name}"
     folder.mkdir(parents=True, exist_ok=True)
     (folder / "journal.jsonl").write_text(engine.dump())

@@ -1,0 +1,98 @@
+"""The engine's processes, looked at for real."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import time
+from collections.abc import Iterator
+
+import pytest
+
+from sglangctl import procfs
+from sglangctl.processes import Collector, group_of, is_helper, ranks_alive, shape, wrong
+
+
+@pytest.fixture
+def rank() -> Iterator[subprocess.Popen[bytes]]:
+    with subprocess.Popen(
+        ["sglang::scheduler_TP0"], executable="/bin/cat", stdin=subprocess.PIPE
+    ) as process:
+        titled(process.pid)
+        yield process
+        process.kill()
+
+
+def titled(pid: int) -> None:
+    end = time.monotonic() + 5
+    while procfs.cmdline(pid) != ["sglang::scheduler_TP0"]:
+        assert time.monotonic() < end
+        time.sleep(0.01)
+
+
+def state_of(pid: int, wanted: str) -> None:
+    end = time.monotonic() + 5
+    while (found := procfs.stat(pid)) is None or found.state != wanted:
+        assert time.monotonic() < end
+        time.sleep(0.01)
+
+
+def test_state_name_and_numbers(rank: subprocess.Popen[bytes]) -> None:
+    (found,) = Collector().sample([rank.pid, 4194300])
+    assert (found.pid, found.name, found.state) == (rank.pid, "sglang::scheduler_TP0", "S")
+    assert found.read_bytes is not None and found.rss_mib > 0
+    assert ranks_alive([found]) == 1 and wrong([found]) == []
+
+
+def test_stopped_and_dead_ranks_are_named(rank: subprocess.Popen[bytes]) -> None:
+    collector = Collector()
+    alive = collector.sample([rank.pid])
+    rank.send_signal(signal.SIGSTOP)
+    state_of(rank.pid, "T")
+    stopped = collector.sample([rank.pid])
+    assert wrong(stopped) == [f"sglang::scheduler_TP0 (pid {rank.pid}) is stopped"]
+    assert shape(alive) != shape(stopped)
+    rank.kill()
+    state_of(rank.pid, "Z")
+    dead = collector.sample([rank.pid])
+    # A zombie has no command line: its name is remembered.
+    assert wrong(dead) == [f"sglang::scheduler_TP0 (pid {rank.pid}) is dead"]
+    assert ranks_alive(dead) == 0
+
+
+def test_no_title_no_count(rank: subprocess.Popen[bytes]) -> None:
+    assert ranks_alive(Collector().sample([os.getpid()])) is None
+
+
+def test_running_and_sleeping_is_no_change() -> None:
+    found = Collector().sample([os.getpid()])
+    assert shape(found) == shape([type(found[0])(**{**vars(found[0]), "state": "D"})])
+
+
+def test_a_group_and_its_descendants_in_other_sessions() -> None:
+    script = "setsid sleep 60 & sleep 60 & wait"
+    with subprocess.Popen(["sh", "-c", script], start_new_session=True) as shell:
+        end = time.monotonic() + 5
+        while len(group_of(shell.pid)) < 3:
+            assert time.monotonic() < end
+            time.sleep(0.02)
+        members = group_of(shell.pid)
+        assert shell.pid in members and os.getpid() not in members
+        for pid in members:
+            os.kill(pid, signal.SIGKILL)
+    assert group_of(shell.pid) == []
+
+
+@pytest.mark.parametrize(
+    ("line", "helper"),
+    [
+        ("python3 -I -S /usr/local/bin/sglangctl wait tiny", True),
+        ("/usr/bin/python3 -I -S /usr/local/lib/sglangctl/ab.pyz wait tiny", True),
+        ("/usr/bin/python3 -m sglang.launch_server --config x", False),
+        ("python3 tool.py wait sglangctl", False),
+        ("sglang::scheduler", False),
+    ],
+)
+def test_our_own_helper_in_the_unit_s_cgroup_is_left_out(line: str, helper: bool) -> None:
+    assert is_helper(line.split()) is helper
