@@ -51,11 +51,12 @@ def of_pid(pid: int, run_id: str | None = None) -> Run | None:
     return Run(run_id or f"pid{pid}-{stat.start}", pid, time.monotonic() - age)
 
 
-def of_control_process(main_pid: int, invocation_id: str) -> Run | None:
-    """The run whose ExecStartPost this process is: its cgroup is our own."""
-    age = unit.age_s(main_pid)
-    if age is None:
-        return None
+def of_control_process(main_pid: int, invocation_id: str) -> Run:
+    """The run whose ExecStartPost this process is: its cgroup is our own.
+
+    A main process that is gone already was started just before us.
+    """
+    age = unit.age_s(main_pid) or 0.0
     path = cgroup.path_of(procfs.read_text(os.getpid(), "cgroup") or "")
     # A root cgroup holds everybody's processes: then the group is all there is to go by.
     folder = cgroup.folder_of_unit(path) if path and path.strip("/") else None

@@ -55,9 +55,8 @@ def run(args: argparse.Namespace) -> int:
         return _could_not(str(error))
     pid = main_pid(args.pid)
     if pid is not None:
-        known = args.pid is None
-        invocation = os.environ.get("INVOCATION_ID", "") if known else ""
-        found = runs.of_control_process(pid, invocation) if known else runs.of_pid(pid)
+        invocation = os.environ.get("INVOCATION_ID", "")
+        found = runs.of_pid(pid) if args.pid else runs.of_control_process(pid, invocation)
     else:
         found = runs.of_unit(config.unit)
     if found is None:

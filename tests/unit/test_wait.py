@@ -160,6 +160,20 @@ def test_takes_over_from_a_watch_that_dies(root: Path, port: int, watched: Watch
     assert watched.writer.path.stat().st_size == size
 
 
+def test_a_start_that_was_over_before_we_began(root: Path, port: int, watched: Watched) -> None:
+    watched.writer.write(0.0, "launch", engine="sglang", port=port)
+    line = "OSError: Repo id must be in the form 'repo_name' or 'namespace/repo_name': '/m'."
+    watched.writer.write(0.5, "log", data=line + "\n")
+    watched.writer.write(0.6, "exit", returncode=1)
+    with running(port) as engine:
+        pass
+    with reading(engine.pid) as wait:
+        assert wait.wait(15) == 1
+        assert wait.stderr is not None
+        said = wait.stderr.read()
+    assert "(model-not-found)" in said and line in said
+
+
 def test_a_watch_that_says_nothing_does_not_hold_it(
     root: Path, port: int, watched: Watched
 ) -> None:
