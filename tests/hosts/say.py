@@ -75,8 +75,10 @@ def lines(log: Path) -> list[str]:
 
 
 def last_line(log: Path) -> str:
-    found = lines(log)
-    return found[-1].strip()[:100] if found else ""
+    """What the command is at: its last line that is no warning."""
+    found = [line.strip() for line in lines(log)]
+    told = [line for line in found if not line.startswith("WARNING")] or found
+    return told[-1][:100] if told else ""
 
 
 def output(argv: Sequence[str], *, timeout: float = 120.0) -> str:
