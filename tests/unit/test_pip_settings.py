@@ -9,9 +9,9 @@ from tests.hosts.pip_settings import FOLDER, translate
 
 def test_environment_wins_over_files_and_other_sections_count() -> None:
     listing = (
-        ":env:.index-url='https://env.example/simple'\n"
         ":env:.default-timeout='60'\n"
         "global.index-url='https://file.example/simple'\n"
+        ":env:.index-url='https://env.example/simple'\n"
         "install.trusted-host='file.example'\n"
     )
     settings = translate(listing, {})
