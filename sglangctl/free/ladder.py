@@ -112,38 +112,41 @@ class Ladder:
             (signal.SIGTERM, self.limits.term_s),
             (signal.SIGKILL, self.limits.kill_s),
         ):
-            left = self._signal_members(names, number)
-            if not left:
+            if self._empty(names, number, seconds):
                 return None
-            end = time.monotonic() + seconds
-            # New ones may appear while the old ones die: look again until the cgroup is empty.
-            while left and time.monotonic() < end:
-                pidfds.wait_gone(left, min(POLL_S * 5, end - time.monotonic()))
-                _close(left)
-                left = self._signal_members(names, number, quiet=True)
-            if not left:
-                return None
-            _close(left)
         survivors = self._members(names)
         try:
             return self._survived(survivors)
         finally:
             _close(survivors)
 
-    def _signal_members(
-        self, names: set[str], number: signal.Signals, quiet: bool = False
-    ) -> list[Target]:
-        members = self._members(names)
-        for member in members:
-            self._send(member, number)
-        if members and not quiet:
-            self.recorder.step(
-                f"{number.name} to {len(members)} process{'' if len(members) == 1 else 'es'} left "
-                f"in {', '.join(sorted(names))}"
-            )
-        if number == signal.SIGKILL:
-            self._thaw(members)
-        return members
+    def _empty(self, names: set[str], number: signal.Signals, seconds: float) -> bool:
+        """Send the signal to every member once, also to those that appear meanwhile, until the
+        cgroups are empty (True) or the time is over."""
+        sent: dict[pidfds.Identity, Target] = {}
+        end = time.monotonic() + seconds
+        while True:
+            members = self._members(names)
+            new = [member for member in members if member.identity not in sent]
+            _close(member for member in members if member.identity in sent)
+            if new:
+                self.recorder.step(
+                    f"{number.name} to {len(new)} process{'' if len(new) == 1 else 'es'} left "
+                    f"in {', '.join(sorted(names))}"
+                )
+            for member in new:
+                sent[member.identity] = member
+                self._send(member, number)
+            if number == signal.SIGKILL:
+                self._thaw(new)
+            over = not members or time.monotonic() >= end
+            if over:
+                for member in sent.values():
+                    if member.gone():
+                        self._note(member.identity.pid, number.name)
+                _close(sent.values())
+                return not members
+            pidfds.wait_gone(sent.values(), min(POLL_S * 5, max(0.0, end - time.monotonic())))
 
     def _members(self, names: set[str]) -> list[Target]:
         """The living processes of the cgroups, each held before its membership is checked."""
