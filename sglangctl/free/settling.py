@@ -81,6 +81,8 @@ def watch(plan: Plan, situation: Situation, seconds: float) -> Verdict | None:
         back = _unit_back(plan)
         if back is not None:
             return back
+        if seconds <= 0:
+            return None  # `wait` has just looked at everything else
         new = [item for item in look(plan, situation).blocking if not _known(item, situation)]
         if new:
             return respawned(new[0], plan, situation)

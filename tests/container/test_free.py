@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import signal
 import subprocess
 import sys
@@ -131,7 +132,15 @@ def test_a_unit_that_stops_at_once(box: Freeing) -> None:
     pids = box.start_vllm(VLLM_STANDIN_STOP_S=0.5)
     result = box.free()
     assert result["units_stopped"] == ["vllm-kimi.service"]
-    assert result["seconds"] <= 0.5 + 1.0 + 0.5  # a shared machine: half a second of slack
+    # The engine's own time: from the stop until the unit was inactive. What freeing adds is at
+    # most a second, on a machine that is not starved; never more than five.
+    left, gone = (
+        int(box.show("vllm-kimi.service", f"{name}TimestampMonotonic")) / 1e6
+        for name in ("ActiveExit", "InactiveEnter")
+    )
+    added = result["seconds"] - (gone - left)
+    starved = os.getloadavg()[0] > 1.5 * len(os.sched_getaffinity(0))
+    assert added <= (5.0 if starved else 1.0)
     assert not any(box.alive(pid) for pid in pids)
     assert box.show("vllm-kimi.service", "UnitFileState") == "disabled"
     assert box.show("vllm-kimi.service", "ActiveState") == "inactive"

@@ -6,6 +6,7 @@ import os
 import socket
 import subprocess
 import sys
+import time
 from dataclasses import asdict
 from pathlib import Path
 
@@ -224,3 +225,32 @@ def test_the_same_program_from_standard_input_writes_nothing(tmp_path: Path) -> 
     assert list(document["engines"]) == ["kimi"]
     assert document["users"]["root"]["uid"] == 0
     assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.skipif(os.getuid() != 0, reason="reads /proc/PID/syscall")
+@pytest.mark.parametrize("how", ["deleted", "replaced"])
+def test_an_upgrade_while_it_runs_does_not_break_its_next_import(tmp_path: Path, how: str) -> None:
+    installed, link = tmp_path / "1.pyz", tmp_path / "sglangctl"
+    installed.write_bytes(program.archive())
+    link.symlink_to(installed)
+    running = subprocess.Popen(
+        [sys.executable, "-I", "-S", str(link), "probe", "--request", "-"],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+    )
+    # Most of it is imported only once the request has been read: wait for read(0, ...).
+    deadline = time.monotonic() + 20
+    while Path(f"/proc/{running.pid}/syscall").read_text().split()[:2] != ["0", "0x0"]:
+        assert time.monotonic() < deadline
+        time.sleep(0.02)
+    if how == "deleted":
+        installed.unlink()
+    else:
+        link.unlink()
+        link.write_bytes(b"#!/bin/sh\necho another version\n")
+    said, complaint = running.communicate('{"users": ["root"], "plan": []}', timeout=60)
+    assert complaint == ""
+    assert running.returncode == 0
+    assert json.loads(said)["users"]["root"]["uid"] == 0
