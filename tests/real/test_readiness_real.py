@@ -156,7 +156,8 @@ def test_a_long_prefill_is_not_a_hang(engine: RealEngine) -> None:
     matrix.started(
         engine,
         model={"path": LONG, "served_name": "tiny"},
-        flags={"max-total-tokens": 32768, "chunked-prefill-size": 2048},
+        flags={"max-total-tokens": 32768, "chunked-prefill-size": 512},
+        readiness={"max_tokens": 8},
     )
     # Weights at random repeat themselves: it serves, and is rightly not called ready.
     engine.until("serving")
@@ -164,7 +165,7 @@ def test_a_long_prefill_is_not_a_hang(engine: RealEngine) -> None:
     begun = engine.now()
     ask = (
         "import json, time, urllib.request as u;"
-        "text = 'the river and the road to the north of the town ' * 2400;"
+        "text = 'the river and the road to the north of the town ' * 500;"
         "body = json.dumps({'model': 'tiny', 'max_tokens': 4,"
         " 'messages': [{'role': 'user', 'content': text}]}).encode();"
         "q = u.Request('http://127.0.0.1:8000/v1/chat/completions', body,"
