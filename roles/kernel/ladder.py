@@ -88,10 +88,12 @@ def decide(now: Situation) -> Step:
         if survey.get("checked") not in ("ok", "unknown"):
             return Step("check", f"{title(installed)} is there and its check is not yet passed")
         return Step("nothing", f"{title(installed)} is usable: {installed.get('reason')}")
-    if installed.get("verdict") == "unknown" and not survey.get("cuobjdump"):
+    if only_unseen(now, installed):
         if "tools" not in now.tried:
             return Step("tools", "cuobjdump is needed to see which GPUs a kernel is for")
-        return Step("fail", f"there is no cuobjdump: {now.tried['tools']}")
+        if "check" not in now.tried and survey.get("checked") is None:
+            return Step("check", "there is no cuobjdump: an operation on the GPU has to tell")
+        return Step("fail", f"there is no cuobjdump ({now.tried['tools']}) and no operation ran")
     return _next_rung(now, sm, fault)
 
 
@@ -99,7 +101,9 @@ def unfit(now: Situation, installed: Mapping[str, Any]) -> str | None:
     """Why the installed kernel will not do; None when it will."""
     kernel = now.kernel
     verdict = installed.get("verdict")
-    if verdict != "usable":
+    # An operation that ran is the better proof of the two; cuobjdump is only the earlier one.
+    ran = only_unseen(now, installed) and (now.survey or {}).get("checked") == "ok"
+    if verdict != "usable" and not ran:
         return f"{verdict or 'unknown'}: {installed.get('reason') or 'nothing is installed'}"
     if "check" in now.tried:
         return f"{title(installed)}: {now.tried['check']}"
@@ -110,6 +114,11 @@ def unfit(now: Situation, installed: Mapping[str, Any]) -> str | None:
         if installed.get("key") != key:
             return f"{title(installed)} is not the build that is wanted ({key})"
     return None
+
+
+def only_unseen(now: Situation, installed: Mapping[str, Any]) -> bool:
+    """Whether nothing is wrong with it but that its architectures could not be looked at."""
+    return installed.get("verdict") == "unknown" and not (now.survey or {}).get("cuobjdump")
 
 
 def must_be_built(kernel: Kernel) -> bool:

@@ -214,9 +214,7 @@ def test_jobs_are_compilers_and_builds_take_turns(
     )
     builder.host.copy_in(script.encode(), counter, mode=0o755)
     # Without ccache, which calls a compiler twice, the first time to preprocess.
-    request = builder.request(
-        f"-DCMAKE_CUDA_COMPILER={counter}", "-DCCACHE_FOUND=CCACHE_FOUND-NOTFOUND", jobs=3
-    )
+    request = builder.request(f"-DCMAKE_CUDA_COMPILER={counter}", "-DENABLE_CCACHE=OFF", jobs=3)
     assert builder.start(request) == "started"
     assert builder.start(request) == "running"
     builder.wait_for_step(request.key, '"step":"source"')

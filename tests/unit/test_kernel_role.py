@@ -176,11 +176,18 @@ def test_a_stock_wheel_that_is_known_not_to_fit_is_not_fetched_again() -> None:
     assert decide(now(installed=mixed)).action == "stock"
 
 
-def test_without_cuobjdump_it_is_fetched_first() -> None:
-    unknown = {**USABLE, "verdict": "unknown", "reason": "no cuobjdump"}
-    assert decide(now(installed=unknown, cuobjdump=None)).action == "tools"
-    step = decide(now(installed=unknown, cuobjdump=None, tried={"tools": "no network"}))
-    assert (step.action, "no network" in step.reason) == ("fail", True)
+def test_without_cuobjdump_it_is_fetched_and_else_an_operation_tells() -> None:
+    def step(checked: str | None, **tried: str) -> str:
+        unknown = {**USABLE, "verdict": "unknown", "reason": "no cuobjdump"}
+        seen = decide(now(installed=unknown, cuobjdump=None, checked=checked, tried=tried))
+        assert all(reason in seen.reason for reason in tried.values()) or seen.action != "fail"
+        return seen.action
+
+    assert step(None) == "tools"
+    assert step(None, tools="no network") == "check"
+    assert step("ok", tools="no network") == "nothing"
+    assert step("ok") == "nothing", "the next deploy has nothing to do"
+    assert step("unknown", tools="no network") == "fail"
 
 
 def test_a_kernel_that_fails_its_check_is_replaced() -> None:
