@@ -11,8 +11,11 @@ from collections.abc import Callable
 from functools import wraps
 from typing import Any
 
+from paramiko import SSHException
 from pyinfra import host, logger, state
 from pyinfra.api import FunctionCommand, Host, State
+
+from sglangctl.terminal import harmless
 
 # The deploy file is run once per host: what is shared between hosts must live in a module.
 MESSAGES: dict[str, list[str]] = {}
@@ -25,6 +28,7 @@ class HostFailed(Exception):
 def say(target: Host, text: str, fg: str | None = None) -> None:
     """Print `text` under the host's name, one line after the other."""
     for line in text.splitlines() or [""]:
+        line = harmless(line)
         if fg is None:
             target.log(line)
         else:
@@ -57,6 +61,13 @@ def checked(function: Callable[..., Any]) -> Callable[[State, Host], bool]:
             function(state, host)
         except HostFailed as failure:
             remember(host, str(failure))
+            return False
+        except (SSHException, EOFError, OSError) as error:
+            remember(
+                host,
+                f"the link to the host was lost ({error or type(error).__name__}); what was "
+                "started there may go on: deploy again",
+            )
             return False
         except Exception as error:
             remember(host, f"internal error: {error!r}; please report it (traceback: --debug)")

@@ -59,6 +59,14 @@ class EngineJob:
         }
 
     @property
+    def weights(self) -> dict[str, str]:
+        """Key of the inventory -> path that must be there before anything is switched."""
+        paths = {"model.path": self.spec.model.path}
+        if self.spec.drafter and self.spec.drafter.path:
+            paths["drafter.path"] = self.spec.drafter.path
+        return paths
+
+    @property
     def installed_unit(self) -> ManagedFile:
         return ManagedFile(
             f"/etc/systemd/system/{self.spec.unit}", self.release.files["sglang.service"]
@@ -88,6 +96,7 @@ class Job:
         for engine in self.engines:
             items += [*engine.managed, *engine.live_files.values(), engine.installed_unit]
             files[engine.venv.marker] = None
+            files.update(dict.fromkeys(engine.weights.values()))
         for item in items:
             files[item.path] = item.sha256 if isinstance(item, ManagedFile) else None
         return {
@@ -125,7 +134,24 @@ def begin(deploy: str) -> Job | None:
     except (TemplateError, ValueError, OSError) as error:
         fail_host(f"what the inventory describes cannot be rendered, nothing was touched: {error}")
         return None
-    return job if job.facts() is not None else None
+    facts = job.facts()
+    if facts is None:
+        return None
+    unfit = why_unfit(facts, deploy)
+    if unfit is not None:
+        fail_host(unfit)
+        return None
+    return job
+
+
+def why_unfit(facts: dict[str, Any], deploy: str) -> str | None:
+    """Why nothing can be done on this host, as one sentence; None when something can."""
+    if facts.get("uid") != 0:
+        return f"{deploy} needs root on the host: set `ssh: {{user: root}}` or `sudo: true` for it"
+    if facts.get("systemd") is None:
+        reason = (facts.get("reasons") or {}).get("systemd", "it does not answer")
+        return f"{deploy} needs a host that is run by systemd: {reason}"
+    return None
 
 
 def make(spec: HostSpec, sudo: bool = False) -> Job:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from collections.abc import Callable, Sequence
 
 import gevent
 from pyinfra.api import Host, StringCommand
@@ -10,17 +11,26 @@ from pyinfra.api import Host, StringCommand
 from roles.failing import HostFailed, say
 
 HEARTBEAT_S = 10.0
+STEP = "==> "
+"""Begins a line of output that says which part of a long command begins."""
 SHOWN = 15
 """Last lines of output that a failure shows."""
 
 
 def run_step(
-    host: Host, title: str, command: StringCommand, *, sudo: bool, limit_s: float, then: str
+    host: Host,
+    title: str,
+    command: StringCommand,
+    *,
+    sudo: bool,
+    limit_s: float,
+    then: str | Callable[[Sequence[str]], str],
 ) -> list[str]:
     """Run a command to its end and return its stdout lines.
 
     `timeout` on the host ends it there too: pyinfra's own timeout leaves it running. HostFailed
-    has the title, the last lines and `then`, the next step.
+    has the title, the last lines and `then`, the next step (or what it says
+    of all lines).
     """
     bounded = StringCommand("timeout --kill-after=30", f"{limit_s:g}", "sh -c", _quoted(command))
     began = time.monotonic()
@@ -32,9 +42,10 @@ def run_step(
             say(host, f"{title}: {time.monotonic() - began:.0f} s")
     ok, output = running.get()
     if not ok:
-        lines = [line for line in output.output_lines if line.strip()][-SHOWN:]
-        lines = lines or ["no output came: was the link to the host lost? then deploy again"]
-        raise HostFailed("\n".join([f"{title} failed:", *(f"  {line}" for line in lines), then]))
+        lines = [line for line in output.output_lines if line.strip()]
+        shown = lines[-SHOWN:] or ["(no output came: was the link to the host lost?)"]
+        said = then if isinstance(then, str) else then(lines)
+        raise HostFailed("\n".join([f"{title} failed:", *(f"  {line}" for line in shown), said]))
     return list(output.stdout_lines)
 
 

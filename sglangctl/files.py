@@ -26,7 +26,8 @@ def describe(path: str, wanted: str | None = None) -> dict[str, Any]:
     """{kind: file|directory|link|other|absent|unknown, ...} of one path, links not followed.
 
     A file has `sha256`, and `text` when its sha256 is not `wanted` (masked; None when it is not
-    text). All have mode (octal string), owner, group and mtime (Unix seconds); a link has `target`.
+    text). All have mode (octal string), owner, group and mtime (Unix seconds); a link has `target`
+    and `to_directory`.
     `unknown` comes with `reason` (no permission).
     """
     try:
@@ -42,7 +43,12 @@ def describe(path: str, wanted: str | None = None) -> dict[str, Any]:
         "mtime": status.st_mtime,
     }
     if stat.S_ISLNK(status.st_mode):
-        return {"kind": "link", "target": os.readlink(path), **facts}
+        return {
+            "kind": "link",
+            "target": os.readlink(path),
+            "to_directory": os.path.isdir(path),
+            **facts,
+        }
     if stat.S_ISDIR(status.st_mode):
         return {"kind": "directory", **facts}
     if not stat.S_ISREG(status.st_mode) or status.st_size > LARGEST_TEXT:
@@ -77,7 +83,17 @@ def masked_text(data: bytes) -> str | None:
 def write_atomic(path: Path, data: bytes, mode: int, uid: int = -1, gid: int = -1) -> None:
     """Put `data` at `path`: written beside it, owned, fsynced, renamed, the folder fsynced."""
     beside = path.with_name(f".{path.name}.new")
-    descriptor = os.open(beside, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o600)
+    try:
+        _write_whole(beside, data, mode, uid, gid)
+        os.replace(beside, path)
+    except OSError as error:
+        beside.unlink(missing_ok=True)
+        raise OSError(error.errno, f"cannot write: {error.strerror}", str(path)) from None
+    sync_folder(path.parent)
+
+
+def _write_whole(path: Path, data: bytes, mode: int, uid: int, gid: int) -> None:
+    descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o600)
     try:
         os.fchmod(descriptor, 0o600)  # a left-over of an interrupted run may be wider
         with open(descriptor, "wb", closefd=False) as file:
@@ -87,8 +103,6 @@ def write_atomic(path: Path, data: bytes, mode: int, uid: int = -1, gid: int = -
         os.fsync(descriptor)
     finally:
         os.close(descriptor)
-    os.replace(beside, path)
-    sync_folder(path.parent)
 
 
 def link_atomic(path: Path, target: str) -> None:

@@ -92,25 +92,29 @@ def disk(path: str) -> dict[str, Any]:
     }
 
 
-def user(name: str) -> dict[str, Any] | None:
-    """uid, gid, home and supplementary groups; None when there is no such user."""
+def _group(gid: int) -> str:
+    """A group's name, or its number where it has none."""
     import grp
+
+    try:
+        return grp.getgrgid(gid).gr_name
+    except KeyError:
+        return str(gid)
+
+
+def user(name: str) -> dict[str, Any] | None:
+    """uid, gid, home, primary group and all groups; None when there is no such user."""
     import pwd
 
     try:
         found = pwd.getpwnam(name)
     except KeyError:
         return None
-    groups = os.getgrouplist(name, found.pw_gid)
-    names = []
-    for gid in groups:
-        try:
-            names.append(grp.getgrgid(gid).gr_name)
-        except KeyError:
-            names.append(str(gid))
+    names = [_group(gid) for gid in os.getgrouplist(name, found.pw_gid)]
     return {
         "uid": found.pw_uid,
         "gid": found.pw_gid,
+        "group": _group(found.pw_gid),
         "home": found.pw_dir,
         "shell": found.pw_shell,
         "groups": sorted(names),

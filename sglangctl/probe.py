@@ -48,6 +48,8 @@ class Probe:
     hostname: str = ""
     boot: str = ""
     """One boot of this machine: boot id and start of process 1."""
+    uid: int = -1
+    """As whom the probe ran; 0 is root."""
     program: str | None = None
     """The digest of the sglangctl that is installed."""
     os: dict[str, str] | None = None
@@ -141,6 +143,7 @@ def probe(request: Mapping[str, Any], paths: Paths | None = None) -> Probe:
     part = _Parts(found)
     found.hostname = os.uname().nodename
     found.boot = procfs.boot_token()
+    found.uid = os.geteuid()
     found.program = part("program", lambda: Path(os.readlink(paths.program_link)).stem)
     found.os = part("os", machine.os_release)
     found.kernel = part("kernel", machine.kernel)

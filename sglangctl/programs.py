@@ -30,7 +30,10 @@ def prune(paths: Paths) -> list[Path]:
     for pid in procfs.pids():
         used.update(procfs.cmdline(pid))
     for unit in paths.units.glob("sglang*.service"):
-        text = unit.read_text(encoding="utf-8", errors="replace")
+        try:
+            text = unit.read_text(encoding="utf-8", errors="replace")
+        except OSError:
+            continue  # a dangling link
         used.update(str(path) for path in versions if str(path) in text)
     gone = [path for path in versions if str(path) not in used]
     for path in gone:

@@ -14,13 +14,14 @@ import os
 import pwd
 import re
 import shutil
+import stat
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from sglangctl import systemd
+from sglangctl import ours, systemd
 from sglangctl.files import sync_folder, write_atomic
-from sglangctl.paths import Paths
+from sglangctl.paths import NAME, Paths
 
 DIGEST = re.compile(r"[0-9a-f]{12,64}")
 FILES = {
@@ -46,6 +47,7 @@ class State:
     phase: str
     to: str | None = None
     came_from: str | None = None
+    policy: str = "declared"
     time: str | None = None
     reason: str | None = None
     foreign: tuple[dict[str, Any], ...] = ()
@@ -61,12 +63,17 @@ def link_target(name: str, link: str, paths: Paths) -> str | None:
 
 
 def staged(name: str, paths: Paths) -> list[str]:
-    """The digests of all complete releases."""
+    """The digests of all complete releases; one that lacks a file can be staged again."""
+    folder = paths.releases(name)
     try:
-        entries = sorted(os.listdir(paths.releases(name)))
+        entries = sorted(os.listdir(folder))
     except OSError:
         return []
-    return [entry for entry in entries if DIGEST.fullmatch(entry)]
+    return [
+        entry
+        for entry in entries
+        if DIGEST.fullmatch(entry) and all((folder / entry / file).is_file() for file in FILES)
+    ]
 
 
 def read_state(name: str, paths: Paths) -> State | None:
@@ -98,12 +105,12 @@ def stage(name: str, document: Any, paths: Paths) -> str:
     """
     digest, files, user = _checked(document)
     folder = paths.releases(name) / digest
-    if folder.is_dir():
-        return digest
     try:
         gid = pwd.getpwnam(user).pw_gid
     except KeyError:
         raise ReleaseError(f"the user {user!r} is not there: deploy again") from None
+    if folder.is_dir() and _same(folder, files, gid):
+        return digest
     folder.parent.mkdir(mode=0o755, parents=True, exist_ok=True)
     partial = folder.with_name(f".{digest}.partial")
     shutil.rmtree(partial, ignore_errors=True)
@@ -117,9 +124,31 @@ def stage(name: str, document: Any, paths: Paths) -> str:
             "systemd-analyze does not accept the unit, nothing was changed: "
             + "; ".join(complaints)
         )
-    os.rename(partial, folder)
+    if folder.is_dir():
+        # Damaged or edited: a release is what its digest says, also the live one.
+        damaged = folder.with_name(f".{digest}.damaged")
+        shutil.rmtree(damaged, ignore_errors=True)
+        os.rename(folder, damaged)
+        os.rename(partial, folder)
+        shutil.rmtree(damaged)
+    else:
+        os.rename(partial, folder)
     sync_folder(folder.parent)
     return digest
+
+
+def _same(folder: Path, files: dict[str, bytes], gid: int) -> bool:
+    """Whether a staged folder holds exactly these files, with their rights."""
+    try:
+        for file, data in files.items():
+            found = (folder / file).lstat()
+            rights = (stat.S_IMODE(found.st_mode), found.st_uid, found.st_gid)
+            wanted = (FILES[file], 0, gid if FILES[file] == 0o640 else 0)
+            if rights != wanted or (folder / file).read_bytes() != data:
+                return False
+    except OSError:
+        return False
+    return True
 
 
 def verify_unit(unit_file: Path, unit: str) -> list[str]:
@@ -138,7 +167,8 @@ def verify_unit(unit_file: Path, unit: str) -> list[str]:
                 f"systemd-analyze could not be run ({result.stderr}): is systemd installed?"
             )
         lines = result.stderr.splitlines()
-        return [line.strip() for line in lines if unit in line or str(folder) in line]
+        # Of our units, the watch that this one wants among them; systemd also complains of others'.
+        return [line.strip() for line in lines if "sglang" in line or str(folder) in line]
     finally:
         shutil.rmtree(folder)
 
@@ -153,6 +183,17 @@ def prune(name: str, paths: Paths) -> list[str]:
     for digest in gone:
         shutil.rmtree(paths.releases(name) / digest)
     return gone
+
+
+def unused_venvs(paths: Paths, without: str | None = None) -> list[Path]:
+    """Our venvs that no release of any engine names (but those of the engine `without`)."""
+    used = set()
+    for folder in paths.state.iterdir() if paths.state.is_dir() else ():
+        if folder.name == without or not NAME.fullmatch(folder.name):
+            continue
+        for digest in staged(folder.name, paths):
+            used.add(str(manifest(folder.name, digest, paths).get("venv")))
+    return [venv for venv in ours.venvs(paths) if str(venv) not in used]
 
 
 def manifest(name: str, digest: str, paths: Paths) -> dict[str, Any]:

@@ -1,7 +1,7 @@
-"""Stop an engine and take away what was put on this host for it: never weights, never the units
-of others, and of what engines share only what no other engine needs.
+"""Stop an engine and take away what was put on this host for it: never weights, never what others
+put there, and of what engines share only what no other engine needs.
 
-Exit status: 0 gone (also when it was), 1 not.
+Exit status: 0 gone (also when it was), 1 not. Interrupted, it goes on when it is called again.
 """
 
 from __future__ import annotations
@@ -14,26 +14,13 @@ import sys
 from pathlib import Path
 from typing import Any
 
-from sglangctl import release, systemd
+from sglangctl import ours, release, systemd
 from sglangctl.config import ConfigError, load_engine
 from sglangctl.files import write_atomic
 from sglangctl.paths import OWN_USER, Paths
 from sglangctl.release import ReleaseError
-from sglangctl.stop import stop
+from sglangctl.stop import stop, stop_by_name
 from sglangctl.switch import Say, SwitchError, locked
-
-SHARED = (
-    "etc/systemd/system/sglang-watch@.service",
-    "etc/sglangctl",
-    "var/lib/sglangctl",
-    "var/log/sglang",
-    "var/cache/sglang",
-    "var/cache/sglangctl",
-    "opt/sglang/venvs",
-    "usr/local/bin/sglangctl",
-    "usr/local/lib/sglangctl",
-)
-"""What all engines of a host share; goes with the last one."""
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -51,53 +38,77 @@ def run(args: argparse.Namespace) -> int:
 
 
 def remove(name: str, paths: Paths, say: Say) -> None:
-    """Take engine `name` away. Raises SwitchError when it cannot be stopped (then it stays)."""
-    venvs = venvs_of(name, paths)
-    users: set[str] = set()
+    """Take engine `name` away. Raises SwitchError when it cannot be stopped, or when its unit is
+    somebody else's (then everything stays)."""
+    unit = paths.units / f"sglang-{name}.service"
+    if ours.foreign_unit(unit):
+        raise SwitchError(f"{unit} was not made by sglang-provision: nothing was removed")
     with locked(paths):
         if paths.engine_json(name).exists():
-            engine = load_engine(name, paths)
-            users.add(engine.user)
-            stop(engine, paths, say)
-        gone(paths.units / f"sglang-{name}.service", say)
+            stop(load_engine(name, paths), paths, say)
+        else:
+            stop_by_name(name)
+        before = foreign_units(name, paths)
+        # Its configuration goes last: as long as that is there, the next call goes on from here.
+        for venv in release.unused_venvs(paths, without=name):
+            gone(venv, say)
+        gone(unit, say)
         systemd.systemctl("daemon-reload")
         for path in (
-            paths.engine_state(name),
             paths.engine_log(name).parent,
             paths.root / "var/cache/sglang" / name,
             paths.root / f"etc/tmpfiles.d/sglang-{name}.conf",
             paths.root / f"etc/logrotate.d/sglang-{name}",
+            paths.engine_state(name),
         ):
             gone(path, say)
-        gone(paths.engine_json(name), say)
-        others = sorted(path.stem for path in paths.engines.glob("*.json"))
-        used = {venv for other in others for venv in venvs_of(other, paths)}
-        for venv in sorted(venvs - used):
-            gone(Path(venv), say)
+        others = sorted(path.stem for path in paths.engines.glob("*.json") if path.stem != name)
         if others:
             forget(name, paths)
-    if not others:
-        for user in sorted(users):
-            remove_user(user, say)
-        # This program goes last: what it has not imported by then it cannot import any more.
-        for shared in SHARED:
-            gone(paths.root / shared, say)
-        remove_empty(paths.root / "opt/sglang")
-        systemd.systemctl("daemon-reload")
+        else:
+            remove_shared(paths, say)
+        gone(paths.engine_json(name), say)
+        if not others:
+            remove_empty(paths.engines, paths.host_json.parent)
+            # This program goes last: what it has not imported by then it cannot import any more.
+            for path in ours.programs(paths):
+                gone(path, say)
+            remove_empty(paths.programs)
+    for text in before:
+        say(text)
     say(f"{name} is removed")
 
 
-def venvs_of(name: str, paths: Paths) -> set[str]:
-    """The venvs that an engine's releases name, those of ours only (below /opt/sglang/venvs)."""
-    found: set[str] = set()
-    for digest in release.staged(name, paths):
-        try:
-            venv = str(release.manifest(name, digest, paths).get("venv", ""))
-        except ReleaseError:
-            continue
-        if Path(venv).parent == paths.venvs:
-            found.add(venv)
-    return found
+def remove_shared(paths: Paths, say: Say) -> None:
+    """What all engines of a host share, but for what others put into the same folders."""
+    for user in [entry.pw_name for entry in pwd.getpwall() if entry.pw_gecos == OWN_USER]:
+        result = systemd.run(["userdel", "--", user])
+        if not result.ok:
+            raise SwitchError(f"userdel {user} failed: {result.stderr.strip()}")
+        say(f"removed user {user}")
+    watch = paths.units / "sglang-watch@.service"
+    if not ours.foreign_unit(watch):
+        gone(watch, say)
+    gone(paths.host_json, say)
+    gone(paths.kernel_cache.parent, say)
+    systemd.systemctl("daemon-reload")
+    remove_empty(
+        paths.state,
+        paths.root / "var/log/sglang",
+        paths.root / "var/cache/sglang",
+        paths.venvs,
+        paths.venvs.parent,
+    )
+
+
+def foreign_units(name: str, paths: Paths) -> list[str]:
+    """How to bring back what ran before us."""
+    state = release.read_state(name, paths)
+    return [
+        f"{one['unit']} ran before it ({one['active_state']}, {one['unit_file_state']}): "
+        f"systemctl enable --now {one['unit']}"
+        for one in (state.foreign if state else ())
+    ]
 
 
 def forget(name: str, paths: Paths) -> None:
@@ -108,7 +119,12 @@ def forget(name: str, paths: Paths) -> None:
 
 
 def gone(path: Path, say: Say) -> None:
-    """Delete a path of ours, whatever it is; a link is deleted, not followed."""
+    """Delete a path of ours, whatever it is; a link is deleted, not followed. A folder with
+    weights in it stays."""
+    found = ours.weights_in(path)
+    if found is not None:
+        say(f"{path} stays: there are weights in it ({found})")
+        return
     if path.is_symlink() or path.is_file():
         path.unlink()
     elif path.is_dir():
@@ -118,21 +134,8 @@ def gone(path: Path, say: Say) -> None:
     say(f"removed {path}")
 
 
-def remove_empty(folder: Path) -> None:
-    """Delete a folder if nothing is in it."""
-    if folder.is_dir() and not any(folder.iterdir()):
-        folder.rmdir()
-
-
-def remove_user(user: str, say: Say) -> None:
-    """Delete a user that we made (its comment says so)."""
-    try:
-        entry = pwd.getpwnam(user)
-    except KeyError:
-        return
-    if entry.pw_gecos != OWN_USER:
-        return
-    result = systemd.run(["userdel", "--", user])
-    if not result.ok:
-        raise SwitchError(f"userdel {user} failed: {result.stderr.strip()}")
-    say(f"removed user {user}")
+def remove_empty(*folders: Path) -> None:
+    """Delete the folders in which nothing is left."""
+    for folder in folders:
+        if folder.is_dir() and not folder.is_symlink() and not any(folder.iterdir()):
+            folder.rmdir()

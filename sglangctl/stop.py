@@ -39,18 +39,7 @@ def stop(engine: EngineConfig, paths: Paths, say: Say) -> None:
     alone = replace(engine, replaces=())
     plan = free.plan(alone, load_host(paths), siblings, policy="declared", stop=True)
     freed = free.execute(plan, say)
-    watch = f"sglang-watch@{engine.name}.service"
-    # The engine first: the watch writes down how it ended.
-    for arguments in (
-        ("stop", "--", engine.unit),
-        ("stop", "--", watch),
-        ("disable", "--quiet", "--", engine.unit, watch),
-    ):
-        result = systemd.systemctl(*arguments, timeout_s=engine.limits.stop_units_s)
-        if not result.ok and "not loaded" not in result.stderr and "not exist" not in result.stderr:
-            raise SwitchError(f"systemctl {' '.join(arguments)} failed: {result.stderr.strip()}")
-    # A stop by SIGKILL (SGLang's own way of ending) leaves the unit failed: this end was wanted.
-    systemd.systemctl("reset-failed", "--", engine.unit, watch)
+    stop_by_name(engine.name, engine.limits.stop_units_s)
     state = release.read_state(engine.name, paths)
     if state is not None:
         stopped = replace(state, phase="stopped", time=now())
@@ -58,3 +47,19 @@ def stop(engine: EngineConfig, paths: Paths, say: Say) -> None:
     if not freed.ok and freed.status != 3:
         raise SwitchError(freed.sentence, status=freed.status)
     say(f"{engine.unit} is stopped and disabled")
+
+
+def stop_by_name(name: str, limit_s: float = 130.0) -> None:
+    """Stop and disable the two units of an engine, of which nothing else need be known."""
+    unit, watch = f"sglang-{name}.service", f"sglang-watch@{name}.service"
+    # The engine first: the watch writes down how it ended.
+    for arguments in (
+        ("stop", "--", unit),
+        ("stop", "--", watch),
+        ("disable", "--quiet", "--", unit, watch),
+    ):
+        result = systemd.systemctl(*arguments, timeout_s=limit_s)
+        if not result.ok and "not loaded" not in result.stderr and "not exist" not in result.stderr:
+            raise SwitchError(f"systemctl {' '.join(arguments)} failed: {result.stderr.strip()}")
+    # A stop by SIGKILL (SGLang's own way of ending) leaves the unit failed: this end was wanted.
+    systemd.systemctl("reset-failed", "--", unit, watch)

@@ -1,9 +1,10 @@
 """Put a staged release live: stop what it replaces, free the GPUs, move the links, start.
 
 One transaction on the host. With --detach it runs as the transient unit
-sglangctl-switch.service, whose name is the host's lock, and this command only follows it: a lost
-connection changes nothing for the switch. Exit status: 0 started, 1 failed, 3 somebody else holds
-the GPUs and may not be ended (nothing was changed).
+sglangctl-switch.service, whose name is the host's lock: a lost connection changes nothing for it.
+--follow TICKET prints its steps from byte --offset on, and last "@ OFFSET STATUS" (- while it
+runs): both may be called again after a lost link. Exit status: 0 started, 1 failed, 3 somebody else
+holds the GPUs and may not be ended (nothing was changed).
 """
 
 from __future__ import annotations
@@ -12,6 +13,8 @@ import argparse
 import fcntl
 import json
 import os
+import re
+import shutil
 import sys
 import time
 from collections.abc import Iterator
@@ -19,15 +22,18 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, Callable
 
-from sglangctl import foreign, free, release, systemd
+from sglangctl import foreign, free, ours, release, systemd
 from sglangctl.config import ConfigError, EngineConfig, load_engine, load_engines, load_host
 from sglangctl.files import link_atomic, write_atomic
 from sglangctl.journal import Writer
 from sglangctl.paths import Paths
 from sglangctl.release import ReleaseError, State
+from sglangctl.terminal import harmless
 
 UNIT = "sglangctl-switch.service"
 LOCK = "run/sglangctl-switch.lock"
+TICKET = re.compile(r"[0-9A-Za-z-]{1,80}")
+UNIT_GONE_S = 5.0
 KEPT = 20
 """Journals of switches that are kept, an engine."""
 Say = Callable[[str], None]
@@ -49,9 +55,12 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     action.add_argument(
         "--resume", action="store_true", help="finish a switch that was interrupted"
     )
+    action.add_argument("--follow", metavar="TICKET", help="print the steps of a detached switch")
     parser.add_argument("--policy", choices=free.POLICIES, default="declared")
     parser.add_argument("--reason", default="", help="why, for the record")
-    parser.add_argument("--detach", action="store_true", help=f"run as {UNIT} and follow it")
+    parser.add_argument("--detach", metavar="TICKET", help=f"run as {UNIT}, under this name")
+    parser.add_argument("--offset", type=int, default=0, help="of --follow: bytes already seen")
+    parser.add_argument("--wait", type=float, default=0.0, help="of --follow: seconds for news")
 
 
 def run(args: argparse.Namespace) -> int:
@@ -61,11 +70,18 @@ def run(args: argparse.Namespace) -> int:
         if args.commit:
             commit(engine, args.commit, paths)
             return 0
-        to = args.to or interrupted(engine, paths)
+        if args.follow:
+            print("\n".join(followed(engine, args.follow, args.offset, args.wait, paths)))
+            return 0
+        to, policy, reason = args.to, args.policy, args.reason
+        if args.resume:
+            state = interrupted(engine, paths)
+            to, policy, reason = state.to, state.policy, state.reason or ""
         if args.detach:
-            return follow(engine, start_detached(engine, to, args.policy, args.reason), paths)
+            start_detached(engine, args.detach, to, policy, reason, paths)
+            return 0
         with recorded(engine, paths) as record, locked(paths):
-            switch(engine, to, args.policy, args.reason, paths, record)
+            switch(engine, to, policy, reason, paths, record)
     except SwitchError as error:
         print(f"sglangctl switch: {error}", file=sys.stderr)
         return error.status
@@ -80,6 +96,11 @@ def switch(
 ) -> None:
     """The transaction. Raises SwitchError; before the first thing it ends, nothing has changed."""
     say = record.say
+    if ours.foreign_unit(paths.units / engine.unit):
+        raise SwitchError(
+            f"nothing was changed. {paths.units / engine.unit} was not made by sglang-provision: "
+            "name the engine otherwise, or move that file away"
+        )
     release.manifest(engine.name, to, paths)
     before = release.link_target(engine.name, "current", paths)
     siblings = [other for other in load_engines(paths) if other.name != engine.name]
@@ -102,6 +123,7 @@ def switch(
         to=to,
         came_from=before,
         time=now(),
+        policy=policy,
         reason=reason or None,
         foreign=tuple(kept + fresh),
     )
@@ -158,14 +180,16 @@ def commit(engine: EngineConfig, digest: str, paths: Paths) -> None:
         raise SwitchError(f"{digest} is not the live release of {engine.name}: deploy again")
     link_atomic(paths.engine_state(engine.name) / "known-good", f"releases/{digest}")
     release.prune(engine.name, paths)
+    for venv in release.unused_venvs(paths):
+        shutil.rmtree(venv)
 
 
-def interrupted(engine: EngineConfig, paths: Paths) -> str:
-    """The release of a switch that did not come to its end."""
+def interrupted(engine: EngineConfig, paths: Paths) -> State:
+    """The switch that did not come to its end."""
     state = release.read_state(engine.name, paths)
     if state is None or state.phase != "switching" or state.to is None:
         raise SwitchError(f"no switch of {engine.name} was interrupted: there is nothing to resume")
-    return state.to
+    return state
 
 
 @contextmanager
@@ -195,6 +219,7 @@ class Record:
         self._writer.write(time.monotonic() - self._began, kind, **fields)
 
     def say(self, line: str) -> None:
+        line = harmless(line)
         self.emit("step", name="switch", text=line)
         print(line, flush=True)
 
@@ -207,12 +232,12 @@ class Record:
 @contextmanager
 def recorded(engine: EngineConfig, paths: Paths) -> Iterator[Record]:
     """Keep a journal of this switch, its end included, whatever the end is."""
-    folder = paths.engine_state(engine.name) / "switches"
-    folder.mkdir(mode=0o755, parents=True, exist_ok=True)
-    for old in sorted(folder.glob("*.jsonl"))[: -KEPT + 1]:
-        old.unlink()
     ticket = os.environ.get("SGLANGCTL_SWITCH") or f"{now()}-{os.getpid()}"
-    record = Record(folder / f"{ticket}.jsonl")
+    journal = journal_of(engine, ticket, paths)
+    journal.parent.mkdir(mode=0o755, parents=True, exist_ok=True)
+    for old in sorted(journal.parent.glob("*.jsonl"))[:-KEPT]:
+        old.unlink()
+    record = Record(journal)
     status, text = 1, "interrupted"
     try:
         yield record
@@ -223,40 +248,98 @@ def recorded(engine: EngineConfig, paths: Paths) -> Iterator[Record]:
     except (ConfigError, ReleaseError, OSError) as error:
         text = str(error)
         raise
+    except Exception as error:
+        # Who follows sees the journal only: a defect of ours is named there too.
+        text = f"internal error: {error!r}; please report it, with: sglangctl bundle {engine.name}"
+        raise
     finally:
         record.end(status, text)
 
 
-def start_detached(engine: EngineConfig, to: str, policy: str, reason: str) -> str:
-    """Start the transient unit; returns its ticket, the name of its journal."""
+def start_detached(
+    engine: EngineConfig, ticket: str, to: str, policy: str, reason: str, paths: Paths
+) -> None:
+    """Start the transient unit under a ticket, the name of its journal; harmless when it is called
+    twice with the same one (the answer to the first may have been lost)."""
     if not systemd.booted():
         raise SwitchError("this machine is not run by systemd: engines need it")
-    ticket = f"{now()}-{os.getpid()}"
-    result = systemd.run(
-        [
-            "systemd-run",
-            f"--unit={UNIT}",
-            "--collect",
-            "--quiet",
-            "--no-block",
-            "--property=Type=exec",
-            f"--setenv=SGLANGCTL_SWITCH={ticket}",
-            *program(),
-            "switch",
-            engine.name,
-            f"--to={to}",
-            f"--policy={policy}",
-            f"--reason={reason}",
-        ]
+    if not TICKET.fullmatch(ticket):
+        raise SwitchError(f"{ticket!r} is not a ticket")
+    journal = journal_of(engine, ticket, paths)
+    if journal.exists():
+        return
+    journal.parent.mkdir(mode=0o755, parents=True, exist_ok=True)
+    journal.touch(mode=0o600)
+    argv = [
+        "systemd-run",
+        f"--unit={UNIT}",
+        "--collect",
+        "--quiet",
+        "--no-block",
+        "--property=Type=exec",
+        f"--setenv=SGLANGCTL_SWITCH={ticket}",
+        *program(),
+        "switch",
+        engine.name,
+        f"--to={to}",
+        f"--policy={policy}",
+        f"--reason={reason}",
+    ]
+    deadline = time.monotonic() + UNIT_GONE_S
+    while True:
+        result = systemd.run(argv)
+        if result.ok:
+            return
+        # Of a switch that has just ended, the unit stays for a moment.
+        if "already" not in result.stderr or time.monotonic() > deadline:
+            break
+        time.sleep(0.2)
+    journal.unlink()
+    raise SwitchError(
+        f"another switch is running on this host (systemctl status {UNIT}): wait, deploy again"
+        if "already" in result.stderr
+        else f"systemd-run failed: {result.stderr.strip()}"
     )
-    if not result.ok:
-        busy = "already" in result.stderr
-        raise SwitchError(
-            f"another switch is running on this host (systemctl status {UNIT}): wait, deploy again"
-            if busy
-            else f"systemd-run failed: {result.stderr.strip()}"
-        )
-    return ticket
+
+
+def followed(
+    engine: EngineConfig, ticket: str, offset: int, wait_s: float, paths: Paths
+) -> list[str]:
+    """New steps of a switch as lines, then "@ OFFSET STATUS"; waits for them up to `wait_s`."""
+    if not TICKET.fullmatch(ticket):
+        raise SwitchError(f"{ticket!r} is not a ticket")
+    journal = journal_of(engine, ticket, paths)
+    deadline = time.monotonic() + wait_s
+    while True:
+        active = unit_active()
+        steps, offset = steps_from(journal, offset)
+        lines = [str(step.get("text")) for step in steps if step.get("name") == "switch"]
+        end = next((step for step in steps if step.get("name") == "end"), None)
+        if end is not None:
+            if end.get("status") != 0:
+                lines.append(str(end.get("text")))
+            return [*lines, f"@ {offset} {end.get('status', 1)}"]
+        if not active and not steps:
+            lines = [
+                f"the switch ended without a word (killed?): journalctl -u {UNIT}; "
+                f"then: sglangctl switch {engine.name} --resume"
+            ]
+            return [*lines, f"@ {offset} 1"]
+        if lines or time.monotonic() >= deadline:
+            return [*lines, f"@ {offset} -"]
+        time.sleep(0.2)
+
+
+def journal_of(engine: EngineConfig, ticket: str, paths: Paths) -> Path:
+    return paths.engine_state(engine.name) / "switches" / f"{ticket}.jsonl"
+
+
+def unit_active() -> bool:
+    """Whether the transient unit runs, or is about to."""
+    shown = systemd.show(UNIT, "ActiveState", "Job") or {}
+    return shown.get("ActiveState") in ("active", "activating", "deactivating") or shown.get(
+        "Job", "0"
+    ) not in ("", "0")
 
 
 def program() -> list[str]:
@@ -265,30 +348,6 @@ def program() -> list[str]:
     if origin.endswith(".pyz"):
         return [sys.executable, "-I", "-S", origin]
     return [sys.executable, "-m", "sglangctl"]
-
-
-def follow(engine: EngineConfig, ticket: str, paths: Paths) -> int:
-    """Print the steps of a running switch until it ends; its exit status."""
-    journal = paths.engine_state(engine.name) / "switches" / f"{ticket}.jsonl"
-    offset, seen_running = 0, time.monotonic()
-    while True:
-        steps, offset = steps_from(journal, offset)
-        for step in steps:
-            if step.get("name") == "end":
-                if step.get("status") != 0:
-                    print(f"sglangctl switch: {step.get('text')}", file=sys.stderr)
-                return int(step.get("status", 1))
-            if step.get("name") == "switch":
-                print(step.get("text"), flush=True)
-        shown = systemd.show(UNIT, "ActiveState") or {}
-        if shown.get("ActiveState") in ("active", "activating", "deactivating"):
-            seen_running = time.monotonic()
-        elif not steps and time.monotonic() - seen_running > 5:
-            raise SwitchError(
-                f"the switch ended without a word (killed?): journalctl -u {UNIT}; "
-                f"then: sglangctl switch {engine.name} --resume"
-            )
-        time.sleep(0.2)
 
 
 def steps_from(journal: Path, offset: int) -> tuple[list[dict[str, Any]], int]:

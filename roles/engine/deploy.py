@@ -26,5 +26,11 @@ def prepare_engines(job: Job) -> None:
             request=job.request,
         )
         managed_files(name=f"{title} folders", wanted=engine.managed, request=job.request)
-        venv_ready(name=f"{title} packages", venv=engine.venv, request=job.request, sudo=job.sudo)
+        venv_ready(
+            name=f"{title} packages",
+            venv=engine.venv,
+            request=job.request,
+            sudo=job.sudo,
+            release_digest=engine.release.digest,
+        )
         staged_release(name=f"{title} release", engine=engine, request=job.request)

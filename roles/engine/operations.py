@@ -35,7 +35,16 @@ def service_user(user: str, home: str, request: JSON) -> Commands:
     if facts is None:
         yield failing(UNREAD)
         return
-    if facts["users"].get(user) is not None:
+    found = facts["users"].get(user)
+    if found is not None and found.get("group") != user:
+        obstacle = (
+            f"the user {user} has the group {found.get('group')}, and an engine's user needs one of "
+            f"its own name: choose another `user`, or: groupadd {user} && usermod -g {user} {user}"
+        )
+        show([f"will fail: {obstacle}"])
+        yield failing(obstacle)
+        return
+    if found is not None:
         host.noop(f"user {user} is there")
         return
     show([f"user {user}: new"])
@@ -68,11 +77,14 @@ def staged_release(engine: EngineJob, request: JSON) -> Commands:
         yield failing(UNREAD)
         return
     digest = engine.release.digest
-    if digest in staged_digests(facts, engine.name):
+    found = changed_against_live(engine, facts)
+    live = (engine_facts(facts, engine.name).get("releases") or {}).get("current") == digest
+    edited = live and bool(found)
+    if digest in staged_digests(facts, engine.name) and not edited:
         host.noop(f"release {digest[:12]} is staged")
         return
-    found = changed_against_live(engine, facts)
-    show([f"release {digest[:12]}: to be staged", *describe(found, bool(state.config.DIFF))])
+    what = "was edited, to be written again" if edited else "to be staged"
+    show([f"release {digest[:12]}: {what}", *describe(found, bool(state.config.DIFF))])
     document = {
         "digest": digest,
         "user": engine.spec.user,

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Generator, Mapping, Sequence
+from collections.abc import Callable, Generator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -11,38 +11,41 @@ from pyinfra.api import FunctionCommand, Host, State, StringCommand, operation
 from pyinfra.api.command import QuoteString
 from pyinfra.context import host
 
-from roles.failing import HostFailed, checked, failing, say
+from roles.failing import checked, failing, say
 from roles.host.operations import UNREAD, show
-from roles.host.snapshot import JSON, Input, snapshot
-from roles.steps import run_step
+from roles.host.snapshot import JSON, snapshot
+from roles.steps import STEP, run_step
+from sglangctl.ours import MARKER
 
-MARKER = "sglang-provision.json"
-"""Written last, after the check: a venv without it is a half one and is made again."""
-
-# Prints {distribution: version} for the pins, or says which one is not as it was pinned.
+# Checks that each pin is there in its version, then writes the marker as the last thing.
+# Requirements are read with pip's own copy of `packaging`, so that versions compare as pip's do.
 VERIFY = """\
-import importlib.metadata as metadata, json, re, sys
+import importlib.metadata, importlib.util, json, os, sys
+from pip._vendor.packaging.requirements import Requirement
+pins, marker = json.loads(sys.argv[1]), sys.argv[2]
 found, wrong = {}, []
-for pin in json.loads(sys.argv[1]):
-    match = re.fullmatch(r"([A-Za-z0-9._-]+)(?:\\[[^]]*\\])?==([^;\\s]+)(?:\\s*;.*)?", pin)
-    if not match:
-        continue
-    name, wanted = match.groups()
+for pin in pins:
+    wanted = Requirement(pin)
     try:
-        found[name] = metadata.version(name)
-    except metadata.PackageNotFoundError:
-        wrong.append(name + " is not there")
+        found[wanted.name] = importlib.metadata.version(wanted.name)
+    except importlib.metadata.PackageNotFoundError:
+        wrong.append(wanted.name + " is not there")
         continue
-    same = found[name] == wanted or found[name].split("+")[0] == wanted
-    if not same and not wanted.endswith(".*"):
-        wrong.append(name + " is " + found[name] + ", not " + wanted)
+    if not wanted.specifier.contains(found[wanted.name], prereleases=True):
+        wrong.append(wanted.name + " is " + found[wanted.name] + ", not " + str(wanted.specifier))
+if importlib.util.find_spec("sglang") is None:
+    wrong.append("there is no module sglang")
 if wrong:
     sys.exit("; ".join(wrong))
-import importlib.util
-if importlib.util.find_spec("sglang") is None:
-    sys.exit("no module sglang in this venv")
+with open(marker + ".new", "w") as file:
+    json.dump({"v": 1, "packages": found, "pins": pins}, file, indent=1)
+    file.flush()
+    os.fsync(file.fileno())
+os.replace(marker + ".new", marker)
 print(json.dumps(found))
 """
+BUSY = 75
+"""Exit status when another deploy is at work on the same venv (EX_TEMPFAIL)."""
 
 
 @dataclass(frozen=True)
@@ -60,15 +63,26 @@ class Venv:
     def marker(self) -> str:
         return f"{self.path}/{MARKER}"
 
+    @property
+    def lock(self) -> str:
+        """Held while it is made."""
+        return f"/run/sglang-venv-{self.path.rpartition('/')[2]}.lock"
+
 
 def is_verified(venv: Venv, files: Mapping[str, Any]) -> bool:
     """Whether the probe saw the marker of a finished venv."""
     return (files.get(venv.marker) or {}).get("kind") == "file"
 
 
+def live_digests(facts: JSON) -> set[str | None]:
+    """The live releases of all engines of the host."""
+    engines: Mapping[str, Any] = facts.get("engines") or {}
+    return {(one.get("releases") or {}).get("current") for one in engines.values()}
+
+
 @operation()
 def venv_ready(
-    venv: Venv, request: JSON, sudo: bool = False
+    venv: Venv, request: JSON, sudo: bool = False, release_digest: str | None = None
 ) -> Generator[StringCommand | FunctionCommand, None, None]:
     """
     Make the venv of an engine's pins, where a verified one is not there yet.
@@ -76,6 +90,7 @@ def venv_ready(
     + venv: path, python, packages and pip arguments
     + request: what the probe is asked for
     + sudo: whether commands need it on this host
+    + release_digest: the release that will run from it; where that is live, the venv is not remade
 
     **Example:**
 
@@ -92,77 +107,77 @@ def venv_ready(
         return
     show([f"{venv.path}: new, {' '.join(venv.packages)}"])
 
+    # Of its own release, and only of that, the path can be the live one's.
+    live = release_digest is not None and release_digest in live_digests(facts)
+
     def build(state: State, host: Host) -> None:
-        build_venv(host, venv, sudo)
+        build_venv(host, venv, sudo, live)
 
     yield FunctionCommand(checked(build), (), {})
 
 
-def build_venv(host: Host, venv: Venv, sudo: bool) -> None:
-    """Make, fill and verify it. HostFailed says at which step it ended; a half venv is left for
-    a look, and made again by the next run."""
+def build_venv(host: Host, venv: Venv, sudo: bool, live: bool) -> None:
+    """Make, fill and verify it, under a lock, so that two deploys do not mix one.
+
+    A venv that the live release runs from (its marker was lost) is only verified again. HostFailed
+    says at which step it ended; a half venv is left for a look, and made again by the next run.
+    """
     python = f"{venv.path}/bin/python"
     options = ["--system-site-packages"] if venv.system_site_packages else []
-    step = _Steps(host, sudo, venv.limit_s)
-    step(
-        "creating the venv",
+    verify = [python, "-I", "-c", VERIFY, json.dumps(venv.packages), venv.marker]
+    make = [
+        ["echo", f"{STEP}creating the venv"],
         ["rm", "-rf", "--", venv.path],
         [venv.python, "-m", "venv", *options, venv.path],
-        then=f"look at {venv.python} (inventory: install.python; python3-venv is needed)",
-    )
-    step(
-        f"installing {' '.join(venv.packages)}",
+        ["echo", f"{STEP}installing the packages"],
         [
-            python,
-            "-m",
-            "pip",
-            "install",
-            "--no-input",
-            "--disable-pip-version-check",
-            "--progress-bar=off",
-            *venv.pip_arguments,
-            "--",
-            *venv.packages,
+            *(python, "-m", "pip", "install", "--no-input", "--disable-pip-version-check"),
+            *("--progress-bar=off", *venv.pip_arguments, "--", *venv.packages),
         ],
-        then="check install.packages and install.pip_arguments, and the host's way to its index",
+    ]
+    commands = [*([] if live else make), ["echo", f"{STEP}verifying the venv"], verify]
+    title = f"installing {' '.join(venv.packages)} into {venv.path}"
+    lines = run_step(
+        host,
+        title,
+        StringCommand(
+            "flock -n -E",
+            str(BUSY),
+            QuoteString(venv.lock),
+            "sh -c",
+            QuoteString(all_of(commands)),
+        ),
+        sudo=sudo,
+        limit_s=venv.limit_s,
+        then=next_step(venv, live),
     )
-    lines = step(
-        "verifying the venv",
-        [python, "-I", "-c", VERIFY, json.dumps(venv.packages)],
-        then="what pip put there is not what the inventory pins: look at install.packages",
-    )
-    try:
-        found = json.loads(lines[-1])
-    except (IndexError, ValueError):
-        raise HostFailed(f"{python} did not answer the check of its packages") from None
-    marker = json.dumps({"v": 1, "packages": found, "pins": venv.packages}, indent=1)
-    ok, output = host.run_shell_command(
-        StringCommand("cat >", QuoteString(venv.marker)), _stdin=Input([marker]), _sudo=sudo
-    )
-    if not ok:
-        raise HostFailed(f"{venv.marker} cannot be written: {output.stderr}")
-    say(host, "packages: " + ", ".join(f"{name} {version}" for name, version in found.items()))
+    say(host, f"packages: {lines[-1] if lines else 'none'}")
 
 
-class _Steps:
-    """`run_step` with argument lists, for one host."""
+def all_of(commands: Sequence[Sequence[str]]) -> StringCommand:
+    """Argument lists, joined so that the first failure ends it."""
+    bits: list[object] = []
+    for command in commands:
+        bits += ["&&"] if bits else []
+        bits += [QuoteString(word) for word in command]
+    return StringCommand(*bits)
 
-    def __init__(self, host: Host, sudo: bool, limit_s: float) -> None:
-        self.host, self.sudo, self.limit_s = host, sudo, limit_s
 
-    def __call__(self, title: str, *commands: Sequence[str], then: str) -> list[str]:
-        bits: list[object] = []
-        for command in commands:
-            bits += (
-                ["&&", *(QuoteString(word) for word in command)]
-                if bits
-                else [QuoteString(word) for word in command]
+def next_step(venv: Venv, live: bool) -> Callable[[Sequence[str]], str]:
+    """From the output of a failure to what is to be done."""
+
+    def then(lines: Sequence[str]) -> str:
+        step = next((line for line in reversed(lines) if line.startswith(STEP)), "")
+        if not lines:
+            return f"if another deploy is at work on {venv.path}, wait for it; else deploy again"
+        if "creating" in step:
+            return f"look at {venv.python} (install.python): apt-get install python3-venv?"
+        if "installing" in step:
+            return (
+                "check install.packages and install.pip_arguments, and the host's way to its index"
             )
-        return run_step(
-            self.host,
-            title,
-            StringCommand(*bits),
-            sudo=self.sudo,
-            limit_s=self.limit_s,
-            then=then,
-        )
+        if live:
+            return "the engine runs from this venv, so it was left alone: change its pins for a new one"
+        return "what pip put there is not what the inventory pins: look at install.packages"
+
+    return then

@@ -49,6 +49,8 @@ class Change:
     item: Managed
     why: str
     diff: tuple[str, ...] = ()
+    unreadable: bool = False
+    """It could not be looked at: `why` is the reason, and it is not to be written over."""
 
 
 def changes(wanted: Sequence[Managed], facts: Mapping[str, Any]) -> list[Change]:
@@ -60,7 +62,12 @@ def changes(wanted: Sequence[Managed], facts: Mapping[str, Any]) -> list[Change]
 def change(item: Managed, fact: Mapping[str, Any]) -> Change | None:
     """The difference for one path, None when it is as it should be."""
     kind = fact["kind"]
+    if kind == "unknown":
+        return Change(item, str(fact.get("reason")), unreadable=True)
     if isinstance(item, ManagedDirectory):
+        if kind == "link" and fact.get("to_directory"):
+            # Moved to a larger disk by whoever owns the host: rights there are theirs.
+            return None
         if kind != "directory":
             return Change(item, "new" if kind == "absent" else f"is a {kind}")
     elif kind == "absent":

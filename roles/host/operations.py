@@ -12,7 +12,7 @@ from pyinfra.context import host, state
 from roles.failing import failing, say
 from roles.host import program
 from roles.host.managed import Change, Managed, ManagedDirectory, ManagedFile, changes
-from roles.host.snapshot import JSON, Input, snapshot
+from roles.host.snapshot import JSON, RUNS, Input, snapshot
 
 UNREAD = "the host could not be read, see above"
 Commands = Generator[StringCommand | FunctionCommand, None, None]
@@ -55,6 +55,12 @@ def managed_files(wanted: Sequence[Managed], request: JSON) -> Commands:
         yield failing(UNREAD)
         return
     found = changes(wanted, facts["files"])
+    unreadable = [one for one in found if one.unreadable]
+    if unreadable:
+        obstacle = f"{unreadable[0].item.path} cannot be looked at: {unreadable[0].why}"
+        show([f"will fail: {obstacle}"])
+        yield failing(obstacle)
+        return
     show(describe(found, bool(state.config.DIFF)))
     if not found:
         host.noop(f"{len(wanted)} files and folders are as they should be")
@@ -88,6 +94,9 @@ def upload(path: str, content: bytes, mode: str, owner: QuoteString) -> StringCo
         "&& chmod",
         mode,
         beside,
+        # To the disk before it has its name: a power cut must not leave an empty file there.
+        "&& sync",
+        beside,
         "&& mv -T --",
         beside,
         QuoteString(path),
@@ -111,9 +120,16 @@ def install_program(request: JSON) -> Commands:
         return
     here = facts["files"]
     file = ManagedFile(program.path(), program.archive(), mode="0755")
-    # A build with another Python has other bytecode in it and is the same program: by name.
-    present = (here.get(file.path) or {}).get("kind") in ("file", "other")
-    linked = (here.get(program.LINK) or {}).get("target") == file.path
+    # By name, not by content: one made with another Python has other bytecode in it.
+    present = bool(facts.get(RUNS))
+    link = here.get(program.LINK) or {"kind": "absent"}
+    linked = link.get("target") == file.path
+    ours = link["kind"] == "absent" or str(link.get("target", "")).startswith(f"{program.FOLDER}/")
+    if not ours:
+        obstacle = f"{program.LINK} is somebody else's {link['kind']}: move it away, deploy again"
+        show([f"will fail: {obstacle}"])
+        yield failing(obstacle)
+        return
     if present and linked:
         host.noop(f"sglangctl {program.digest()} is installed")
         return

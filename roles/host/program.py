@@ -23,6 +23,8 @@ SOURCE = Path(sglangctl.__file__).parent
 # link is moved to another version and its own file is deleted.
 MAIN = b"""\
 import os, sys
+if sys.version_info < (3, 9):
+    sys.exit("python3 of this host is %d.%d, and 3.9 or newer is needed" % sys.version_info[:2])
 sys.path[0] = "/proc/self/fd/%d" % os.open(sys.path[0], os.O_RDONLY)
 from sglangctl.cli import main
 sys.exit(main(sys.argv[1:]))
@@ -33,7 +35,10 @@ LINK = "/usr/local/bin/sglangctl"
 
 # Run as `python3 -I - ARGUMENTS < this`: the program lives in memory, nothing is written.
 LOADER = """\
-import base64, os, sys
+import base64, io, os, sys
+if sys.version_info < (3, 9):
+    sys.exit("python3 of this host is %d.%d, and 3.9 or newer is needed" % sys.version_info[:2])
+sys.stdin = io.StringIO(base64.b64decode("{stdin}").decode())
 fd = os.memfd_create("sglangctl")
 os.write(fd, base64.b64decode("{program}"))
 sys.path.insert(0, "/proc/self/fd/%d" % fd)
@@ -81,10 +86,15 @@ def archive() -> bytes:
     return buffer.getvalue()
 
 
+def loader(stdin: str = "") -> str:
+    """The program as a script for `python3 -I -`; arguments follow the dash, and `stdin` is what
+    it finds on its standard input."""
+    return LOADER.format(program=_encoded(), stdin=base64.b64encode(stdin.encode()).decode())
+
+
 @cache
-def loader() -> str:
-    """The program as a script for `python3 -I -`; arguments follow the dash."""
-    return LOADER.format(program=base64.b64encode(archive()).decode())
+def _encoded() -> str:
+    return base64.b64encode(archive()).decode()
 
 
 def _add(target: zipfile.ZipFile, name: str, content: bytes) -> None:

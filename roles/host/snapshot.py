@@ -21,16 +21,8 @@ from roles.host import program
 JSON = dict[str, Any]
 KEY = "sglang_provision_snapshot"
 ABSENT = "program_is_absent"
-
-
-class Request(dict[str, Any]):
-    """What the probe is asked for; its long text stays out of pyinfra's -v output."""
-
-    @override
-    def __str__(self) -> str:
-        return f"{len(self.get('files', {}))} files"
-
-    __repr__ = __str__
+RUNS = "program_runs"
+"""In the document: whether this version of the program is on the host and starts."""
 
 
 class Input(list[str]):
@@ -47,22 +39,24 @@ class HostProbe(FactBase[JSON]):
     """Returns the document of `sglangctl probe`, see there for its fields."""
 
     @override
-    def command(self, request: Request, from_input: bool = False) -> StringCommand:
-        arguments = StringCommand("probe", "--request", QuoteString(json.dumps(request)))
+    def command(self, from_input: bool = False) -> StringCommand:
+        # The request comes through standard input: it has digests of files with secrets in them,
+        # and a command line is public.
         python = StringCommand(
             "command -v python3 >/dev/null 2>&1 ||",
             "{ echo 'python3 is missing on this host: apt-get install python3' >&2; exit 1; };",
         )
         if from_input:
-            return StringCommand(python, "exec python3 -I -B -", arguments)
-        installed = QuoteString(program.path())
+            return StringCommand(python, "exec python3 -I -B - probe --request -")
+        run = StringCommand("python3 -I -B -S", QuoteString(program.path()))
         return StringCommand(
             python,
-            "[ -f",
-            installed,
-            f"] || {{ echo '{{\"{ABSENT}\": true}}'; exit 0; }}; exec python3 -I -B -S",
-            installed,
-            arguments,
+            # A file that a power cut left empty or short is as good as none.
+            run,
+            f"--version >/dev/null 2>&1 </dev/null || {{ echo '{{\"{ABSENT}\": true}}'; exit 0; }};",
+            "exec",
+            run,
+            "probe --request -",
         )
 
     @override
@@ -82,12 +76,15 @@ def snapshot(request: JSON) -> JSON | None:
     cached: JSON = host.connector_data.setdefault(KEY, {})
     if phase not in cached:
         # The failure is cached too: otherwise every operation asks a dead host again.
-        wanted = Request(request)
-        document = host.get_fact(HostProbe, request=wanted)
-        if document is not None and ABSENT in document:
+        wanted = json.dumps(request)
+        document = host.get_fact(HostProbe, _stdin=Input([wanted]))
+        absent = document is not None and ABSENT in document
+        if absent:
             document = host.get_fact(
-                HostProbe, request=wanted, from_input=True, _stdin=Input([program.loader()])
+                HostProbe, from_input=True, _stdin=Input([program.loader(wanted)])
             )
+        if document is not None:
+            document[RUNS] = not absent
         cached[phase] = document
     found: JSON | None = cached[phase]
     return found

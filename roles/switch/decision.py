@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -42,11 +43,13 @@ def decide(
         reasons.append("no release is live yet")
     elif live != wanted:
         reasons.append(f"{', '.join(changed_files) or 'the release'} changed")
+    elif changed_files:
+        reasons.append(f"{', '.join(changed_files)} of the live release was edited")
     elif unit_differs:
         reasons.append("the unit in /etc/systemd/system was edited or is missing")
     if state.get("phase") == "switching":
         reasons.append("an earlier switch did not come to its end")
-    if live == wanted and not unit_differs:
+    if live == wanted and not unit_differs and not changed_files:
         active = unit.get("ActiveState")
         if active not in ("active", "activating", "reloading"):
             reasons.append(f"the unit is {active or 'unknown'}")
@@ -58,13 +61,17 @@ def decide(
 
 
 def watch_reasons(
-    watch: Mapping[str, Any], live: bool, read_files: Mapping[str, tuple[bool, float | None]]
+    watch: Mapping[str, Any],
+    live: bool,
+    read_files: Mapping[str, tuple[bool, float | None]],
+    now: float = math.inf,
 ) -> list[str]:
     """Why the watch of an engine has to be restarted; empty: it has not.
 
     + watch: systemd's properties of sglang-watch@NAME.service, with `started` (Unix seconds)
     + live: whether the engine has a live release (before that the switch starts the watch)
     + read_files: what the watch reads: name -> (this run changes it, its mtime as it was found)
+    + now: the host's time; a file of the future (a clock that was put back) says nothing
 
     A run that was interrupted between a file and the restart is seen by the file's time.
     """
@@ -78,6 +85,6 @@ def watch_reasons(
         reasons += [
             f"{name} is newer than its start"
             for name, (changes, mtime) in read_files.items()
-            if not changes and mtime is not None and mtime > started
+            if not changes and mtime is not None and started < mtime <= now
         ]
     return reasons

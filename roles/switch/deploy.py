@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from datetime import datetime
 
 from pyinfra.api import deploy
 
@@ -30,8 +31,7 @@ def switch_engines(job: Job) -> None:
         )
         switched(
             name=f"{engine.name}: live release",
-            engine=engine.name,
-            digest=engine.release.digest,
+            job=engine,
             decide=decision_of(engine),
             request=job.request,
             sudo=job.sudo,
@@ -69,9 +69,14 @@ def watch_reasons_of(engine: EngineJob, job: Job) -> Callable[[JSON], list[str]]
                 change(item, fact) is not None,
                 fact.get("mtime"),
             )
-        return watch_reasons(about.get("watch") or {}, live, read)
+        return watch_reasons(about.get("watch") or {}, live, read, host_time(facts))
 
     return of
+
+
+def host_time(facts: JSON) -> float:
+    """The host's clock at the probe, in Unix seconds (a second's grace for what it cut off)."""
+    return datetime.fromisoformat(facts["time"].replace("Z", "+00:00")).timestamp() + 1
 
 
 @deploy("Stop")

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import secrets
+import time
 from collections.abc import Callable, Generator
 
 from pyinfra.api import FunctionCommand, Host, State, StringCommand, operation
@@ -13,7 +15,14 @@ from roles.failing import HostFailed, checked, failing, say
 from roles.host import program
 from roles.host.operations import UNREAD, show
 from roles.host.snapshot import JSON, Input, forget, snapshot
+from roles.job import EngineJob
+from roles.readiness.interrupt import Interrupted, interruptible
+from roles.readiness.link import Link, LinkLost
 from roles.switch.decision import Decision
+from sglangctl.ours import HEAD
+
+PYTHON = ("python3", "-I", "-S")
+POLL_S = 10.0
 
 
 @operation()
@@ -44,8 +53,7 @@ def watch_restarted(
 
 @operation()
 def switched(
-    engine: str,
-    digest: str,
+    job: EngineJob,
     decide: Callable[[JSON], Decision],
     request: JSON,
     sudo: bool = False,
@@ -56,8 +64,7 @@ def switched(
 
     Runs on the host as the transient unit sglangctl-switch.service: a lost link is harmless.
 
-    + engine: the engine's name
-    + digest: the staged release
+    + job: the engine's job; its release is staged
     + decide: from the probe's document to whether it is needed, and why
     + request: what the probe is asked for
     + sudo: whether commands need it on this host
@@ -67,34 +74,79 @@ def switched(
     if facts is None:
         yield failing(UNREAD)
         return
+    engine, digest = job.name, job.release.digest
     decision = decide(facts)
     if not decision.needed:
         host.noop(f"{engine} runs release {digest[:12]}")
         return
+    obstacle = blocked(facts, job)
+    if obstacle is not None:
+        show([f"will fail: {obstacle}"])
+        yield failing(obstacle)
+        return
     show([f"restart of {engine}: {decision}", *plan_lines(facts, engine)])
 
     def run(state: State, host: Host) -> None:
-        command = StringCommand(
-            "python3 -I -S",
-            QuoteString(program.path()),
-            "switch",
-            QuoteString(engine),
-            QuoteString(f"--to={digest}"),
-            QuoteString(f"--policy={policy}"),
-            QuoteString(f"--reason={decision}"),
-            "--detach",
+        link = Link(
+            state, host, lambda line: say(host, line, fg="yellow"), {"_sudo": True} if sudo else {}
         )
-        ok, output = host.run_shell_command(command, _sudo=sudo)
-        for line in output.stdout_lines:
-            say(host, line)
-        if not ok:
-            said = "\n".join(output.stderr_lines) or (
-                "the link was lost during the switch, which goes on on the host: deploy again"
-            )
-            raise HostFailed(said)
+        started = ["switch", engine, f"--to={digest}", f"--policy={policy}", f"--reason={decision}"]
+        # Made here, so that the same call after a lost answer does not start a second switch.
+        ticket = f"{time.strftime('%Y%m%dT%H%M%SZ', time.gmtime())}-{secrets.token_hex(4)}"
+        try:
+            with interruptible():
+                answer = link.run(*PYTHON, program.path(), *started, f"--detach={ticket}")
+                if not answer.ok:
+                    raise HostFailed("\n".join(answer.errors) or "the switch could not be started")
+                follow_switch(link, host, engine, ticket)
+        except LinkLost as lost:
+            raise HostFailed(str(lost)) from None
+        except Interrupted:
+            raise HostFailed("interrupted: the switch goes on on the host; deploy again") from None
 
     yield FunctionCommand(checked(run), (), {})
     forget()
+
+
+def follow_switch(link: Link, host: Host, engine: str, ticket: str) -> None:
+    """Print the steps of a switch as they come; HostFailed with its last words when it failed."""
+    offset = "0"
+    while True:
+        answer = link.run(
+            *PYTHON,
+            program.path(),
+            *("switch", engine, f"--follow={ticket}", f"--offset={offset}", f"--wait={POLL_S:g}"),
+            wait_s=POLL_S,
+        )
+        if not answer.ok or not answer.lines:
+            raise HostFailed("\n".join(answer.errors) or "the switch cannot be followed any more")
+        *lines, last = answer.lines
+        _, offset, status = last.split()
+        if status not in ("-", "0"):
+            raise HostFailed("\n".join(lines) or f"the switch ended with status {status}")
+        for line in lines:
+            say(host, line)
+        if status == "0":
+            return
+
+
+def blocked(facts: JSON, engine: EngineJob) -> str | None:
+    """Why a switch must not even be tried, as one sentence."""
+    unit = facts["files"].get(engine.installed_unit.path) or {}
+    text = unit.get("text")
+    if unit.get("kind") == "link" or (text is not None and not text.startswith(HEAD)):
+        return (
+            f"{engine.installed_unit.path} was not made by sglang-provision: name the engine "
+            "otherwise, or move that file away"
+        )
+    for key, path in engine.weights.items():
+        kind = (facts["files"].get(path) or {}).get("kind")
+        if kind not in ("directory", "file", "link"):
+            return (
+                f"{key} {path} is not on the host ({kind}): put it there or correct the inventory; "
+                "what runs now was left alone"
+            )
+    return None
 
 
 def plan_lines(facts: JSON, engine: str) -> list[str]:

@@ -49,3 +49,17 @@ def test_what_was_not_asked_for_counts_as_absent() -> None:
 
 def test_content_is_not_in_the_repr() -> None:
     assert "planted-key" not in repr(FILE)
+
+
+def test_a_folder_that_was_moved_elsewhere_stays_a_link() -> None:
+    link = {"kind": "link", "target": "/data/x", "to_directory": True, "mode": "0777"}
+    assert change(ManagedDirectory("/opt/x"), link) is None
+    dangling = change(ManagedDirectory("/opt/x"), {**link, "to_directory": False})
+    assert dangling is not None
+    assert dangling.why == "is a link"
+
+
+def test_what_cannot_be_looked_at_is_not_written_over() -> None:
+    found = change(FILE, {"kind": "unknown", "reason": "Permission denied"})
+    assert found is not None
+    assert found.unreadable

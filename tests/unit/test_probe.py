@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 
 from roles.host import program
-from sglangctl import cli, gpus, machine, openfiles, probe, systemd
+from sglangctl import cli, gpus, machine, openfiles, probe, release, systemd
 from sglangctl.journal import Writer
 from sglangctl.paths import Paths
 from tests.unit.holding import devices, holding
@@ -120,6 +120,8 @@ def test_releases_state_and_last_verdict_of_an_engine(root: Path) -> None:
     state = paths.engine_state("kimi")
     for digest in ("a" * 64, "b" * 64):
         (paths.releases("kimi") / digest).mkdir(parents=True)
+        for file in release.FILES:
+            (paths.releases("kimi") / digest / file).touch()
     (state / "current").symlink_to("releases/" + "b" * 64)
     secret = {"unit": "vllm.service", "sources": {"/etc/vllm.service": "Environment=KEY=hunter2"}}
     paths.state_json("kimi").write_text(

@@ -1,4 +1,5 @@
 import base64
+import json
 import os
 import pwd
 import shutil
@@ -8,6 +9,7 @@ import pytest
 
 from sglangctl import release
 from sglangctl.files import link_atomic
+from sglangctl.ours import MARKER
 from sglangctl.paths import Paths
 from sglangctl.release import ReleaseError, State
 
@@ -17,6 +19,12 @@ needs_systemd = pytest.mark.skipif(
     shutil.which("systemd-analyze") is None, reason="systemd-analyze is not installed"
 )
 needs_root = pytest.mark.skipif(os.geteuid() != 0, reason="changes owners")
+
+
+def whole(folder: Path) -> None:
+    folder.mkdir(parents=True)
+    for file in release.FILES:
+        (folder / file).write_text("{}")
 
 
 def document(**changes: bytes) -> dict[str, object]:
@@ -40,6 +48,46 @@ def test_a_release_is_staged_whole_with_its_rights(tmp_path: Path) -> None:
     assert oct((folder / "engine.yaml").stat().st_mode)[-3:] == "640"
     assert release.staged("kimi", paths) == [DIGEST]
     assert release.stage("kimi", document(), paths) == DIGEST
+
+
+@needs_systemd
+@needs_root
+@pytest.mark.parametrize("damage", ["gone", "edited", "rights", "empty"])
+def test_a_damaged_release_is_written_again(tmp_path: Path, damage: str) -> None:
+    paths = Paths(tmp_path)
+    release.stage("kimi", document(), paths)
+    folder = paths.releases("kimi") / DIGEST
+    file = folder / "engine.yaml"
+    if damage == "gone":
+        file.unlink()
+        assert release.staged("kimi", paths) == []
+    elif damage == "edited":
+        file.write_text("{} # by hand")
+    elif damage == "rights":
+        file.chmod(0o644)
+    else:
+        shutil.rmtree(folder)
+        folder.mkdir()
+    release.stage("kimi", document(), paths)
+    assert file.read_bytes() == b"{}"
+    assert oct(file.stat().st_mode)[-3:] == "640"
+    assert [path.name for path in paths.releases("kimi").iterdir()] == [DIGEST]
+
+
+def test_unused_venvs_are_ours_and_named_by_no_release(tmp_path: Path) -> None:
+    paths = Paths(tmp_path)
+    for name, marker in (("used", True), ("old", True), ("somebodys", False)):
+        (paths.venvs / name).mkdir(parents=True)
+        if marker:
+            (paths.venvs / name / MARKER).touch()
+    folder = paths.releases("kimi") / ("a" * 64)
+    whole(folder)
+    (folder / "manifest.json").write_text(json.dumps({"venv": str(paths.venvs / "used")}))
+    assert release.unused_venvs(paths) == [paths.venvs / "old"]
+    assert release.unused_venvs(paths, without="kimi") == [
+        paths.venvs / "old",
+        paths.venvs / "used",
+    ]
 
 
 @needs_systemd
@@ -70,7 +118,7 @@ def test_what_is_not_a_release_is_refused(tmp_path: Path, wrong: object) -> None
 def test_prune_keeps_what_a_link_or_the_state_names(tmp_path: Path) -> None:
     paths = Paths(tmp_path)
     for letter in "abcdef":
-        (paths.releases("kimi") / (letter * 64)).mkdir(parents=True)
+        whole(paths.releases("kimi") / (letter * 64))
     for link, letter in (("current", "a"), ("previous", "b"), ("known-good", "c")):
         link_atomic(paths.engine_state("kimi") / link, f"releases/{letter * 64}")
     release.write_state("kimi", State("switching", to="d" * 64, came_from="a" * 64), paths)

@@ -1,6 +1,6 @@
 from typing import Any
 
-from roles.switch.decision import decide
+from roles.switch.decision import decide, watch_reasons
 
 LIVE = "a" * 64
 RUNNING: dict[str, Any] = {
@@ -47,3 +47,32 @@ def test_stopped_disabled_edited_and_not_reloaded() -> None:
     )
     assert decide(RUNNING, LIVE, [], True).needed
     assert decide(but(unit={"NeedDaemonReload": "yes"}), LIVE, [], False).needed
+
+
+def test_an_edited_live_release_is_a_reason() -> None:
+    assert decide(RUNNING, LIVE, ["nccl.env"], False).reasons == (
+        "nccl.env of the live release was edited",
+    )
+
+
+WATCH = {"ActiveState": "active", "started": 1000.0}
+
+
+def test_a_watch_that_reads_what_is_there_goes_on() -> None:
+    assert watch_reasons(WATCH, True, {"chat.json": (False, 900.0)}) == []
+
+
+def test_a_file_that_this_run_or_an_interrupted_one_changed_restarts_the_watch() -> None:
+    assert watch_reasons(WATCH, True, {"chat.json": (True, 900.0)}) == ["chat.json changed"]
+    assert watch_reasons(WATCH, True, {"chat.json": (False, 1001.0)}, now=2000.0) == [
+        "chat.json is newer than its start"
+    ]
+
+
+def test_a_file_of_the_future_says_nothing() -> None:
+    assert watch_reasons(WATCH, True, {"chat.json": (False, 5000.0)}, now=2000.0) == []
+
+
+def test_a_dead_watch_is_started_but_not_before_there_is_an_engine() -> None:
+    assert watch_reasons({"ActiveState": "failed"}, True, {}) == ["it is failed"]
+    assert watch_reasons({"ActiveState": "inactive"}, False, {}) == []

@@ -1,0 +1,95 @@
+"""What removal leaves alone. systemctl is a program here that writes down how it was called."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from sglangctl import ours, remove
+from sglangctl.files import link_atomic
+from sglangctl.paths import Paths
+from sglangctl.switch import SwitchError
+
+OURS = f"{ours.HEAD} for the engine kimi.\n[Unit]\n"
+
+
+@pytest.fixture
+def paths(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Paths:
+    tools = tmp_path / "tools"
+    tools.mkdir()
+    (tools / "systemctl").write_text(f'#!/bin/sh\necho "$@" >> {tools}/calls\n')
+    (tools / "systemctl").chmod(0o755)
+    monkeypatch.setenv("PATH", f"{tools}:/usr/bin:/bin")
+    paths = Paths(tmp_path / "root")
+    for folder in (paths.units, paths.engines, paths.root / "run", paths.programs):
+        folder.mkdir(parents=True)
+    return paths
+
+
+def calls(paths: Paths) -> str:
+    return (paths.root.parent / "tools/calls").read_text()
+
+
+def make(paths: Paths, path: str, text: str = "") -> Path:
+    file = paths.root / path
+    file.parent.mkdir(parents=True, exist_ok=True)
+    file.write_text(text)
+    return file
+
+
+def test_a_unit_of_somebody_else_stays_and_goes_on_running(paths: Paths) -> None:
+    unit = make(paths, "etc/systemd/system/sglang-kimi.service", "[Unit]\nDescription=mine\n")
+    with pytest.raises(SwitchError, match="not made by sglang-provision"):
+        remove.remove("kimi", paths, print)
+    assert unit.exists()
+    assert not (paths.root.parent / "tools/calls").exists()
+
+
+def test_without_its_configuration_an_engine_is_still_stopped_before_its_unit_goes(
+    paths: Paths,
+) -> None:
+    unit = make(paths, "etc/systemd/system/sglang-kimi.service", OURS)
+    remove.remove("kimi", paths, print)
+    assert not unit.exists()
+    assert "stop -- sglang-kimi.service" in calls(paths)
+    assert "disable --quiet -- sglang-kimi.service" in calls(paths)
+
+
+def test_weights_and_what_others_put_into_our_folders_stay(paths: Paths) -> None:
+    make(paths, "etc/systemd/system/sglang-kimi.service", OURS)
+    stays = [
+        make(paths, "var/cache/sglang/kimi/huggingface/hub/m/w.safetensors"),
+        make(paths, "var/log/sglang/other/x.log"),
+        make(paths, "opt/sglang/venvs/mine/bin/python"),
+        make(paths, "usr/local/bin/sglangctl", "#!/bin/sh\n"),
+        make(paths, "etc/systemd/system/sglang-watch@.service", "[Unit]\n"),
+    ]
+    goes = [
+        make(paths, f"opt/sglang/venvs/ours/{ours.MARKER}"),
+        make(paths, "var/log/sglang/kimi/engine.log"),
+        make(paths, "usr/local/lib/sglangctl/0123456789abcdef.pyz"),
+    ]
+    remove.remove("kimi", paths, print)
+    assert [path for path in stays if not path.exists()] == []
+    assert [path for path in goes if path.exists()] == []
+
+
+def test_the_last_engine_takes_our_program_with_it(paths: Paths) -> None:
+    program = make(paths, "usr/local/lib/sglangctl/0123456789abcdef.pyz")
+    paths.program_link.parent.mkdir(parents=True)
+    link_atomic(paths.program_link, str(program))
+    remove.remove("kimi", paths, print)
+    assert not paths.program_link.is_symlink()
+    assert not paths.programs.exists()
+    remove.remove("kimi", paths, print)
+
+
+def test_another_engine_keeps_what_is_shared(paths: Paths) -> None:
+    make(paths, "etc/sglangctl/engines/other.json", "{}")
+    host = make(paths, "etc/sglangctl/host.json", '{"v": 1, "engines": ["kimi", "other"]}')
+    program = make(paths, "usr/local/lib/sglangctl/0123456789abcdef.pyz")
+    remove.remove("kimi", paths, print)
+    assert program.exists()
+    assert '"other"' in host.read_text()
+    assert '"kimi"' not in host.read_text()
