@@ -144,25 +144,6 @@ def test_second_deploy_changes_nothing(host: Host, inventory: Path) -> None:
     assert show(host, "sglang-chat.service", "MainPID") == main
 
 
-@pytest.mark.parametrize("way", ["docker", "sudo"])
-def test_the_same_host_by_another_way(host: Host, tmp_path: Path, way: str) -> None:
-    """pyinfra's @docker connector, and a login that needs sudo: the same job."""
-    if way == "docker":
-        name, section = f"@docker/{host.name}", {}
-    else:
-        name, section = host.ip, {"ssh": {**ssh_data(host), "user": "debian"}, "sudo": True}
-    # One more variable: release, switch and readiness go this way too.
-    engines = {"chat": {**ENGINE, "environment": {"WAY": way}}}
-    inventory = write_inventory(tmp_path / "hosts.yml", {name: {**section, "engines": engines}})
-    assert next(iter(pending(inventory).values())) == [name]
-    done = deploy(inventory, "-y")
-    assert done.returncode == 0, text_of(done)
-    main = show(host, "sglang-chat.service", "MainPID")
-    environment = host.exec("cat", f"/proc/{main}/environ").stdout.split("\0")
-    assert f"WAY={way}" in environment
-    assert pending(inventory) == {}
-
-
 def test_verify_exit_statuses(host: Host, inventory: Path, tmp_path: Path) -> None:
     ready = verify(inventory)
     assert ready.returncode == 0, text_of(ready)
@@ -309,6 +290,25 @@ def test_a_flag_that_looks_like_an_option_stays_a_value(host: Host, tmp_path: Pa
     assert done.returncode == 0, text_of(done)
     # In one word: in SGLang's --config it would become an option of its own.
     assert "--chat-template=--help" in text_of(done)
+
+
+@pytest.mark.parametrize("way", ["docker", "sudo"])
+def test_the_same_host_by_another_way(host: Host, tmp_path: Path, way: str) -> None:
+    """pyinfra's @docker connector, and a login that needs sudo: the same job."""
+    if way == "docker":
+        name, section = f"@docker/{host.name}", {}
+    else:
+        name, section = host.ip, {"ssh": {**ssh_data(host), "user": "debian"}, "sudo": True}
+    # One more variable: release, switch and readiness go this way too.
+    engines = {"chat": {**ENGINE, "environment": {"WAY": way}}}
+    inventory = write_inventory(tmp_path / "hosts.yml", {name: {**section, "engines": engines}})
+    assert next(iter(pending(inventory).values())) == [name]
+    done = deploy(inventory, "-y")
+    assert done.returncode == 0, text_of(done)
+    main = show(host, "sglang-chat.service", "MainPID")
+    environment = host.exec("cat", f"/proc/{main}/environ").stdout.split("\0")
+    assert f"WAY={way}" in environment
+    assert pending(inventory) == {}
 
 
 def test_stop_keeps_it_down_and_deploy_brings_it_back(host: Host, inventory: Path) -> None:

@@ -20,6 +20,8 @@ from pathlib import Path
 
 from tests.unit.http_engine import Engine, serving
 
+LIFE_S = 240.0
+
 
 def child(title: str) -> subprocess.Popen[bytes]:
     """A process whose command line is `title` alone; it ends when its parent does (end of file)."""
@@ -58,7 +60,9 @@ def main() -> int:
     with serving(engine, args.port):
         say(f"INFO:     Uvicorn running on http://127.0.0.1:{args.port} (Press CTRL+C to quit)")
         say("The server is fired up and ready to roll!")
-        while True:
+        # A test that is killed cannot end it, and a watch must not: it ends by itself.
+        end = time.monotonic() + LIFE_S
+        while time.monotonic() < end:
             time.sleep(0.1)
             for title, process in children.items():
                 if process.poll() is not None:
@@ -68,6 +72,7 @@ def main() -> int:
                         f"{process.returncode}. Triggering SIGQUIT for cleanup..."
                     )
                     os.kill(os.getpid(), signal.SIGKILL)
+    return 0
 
 
 @contextmanager
