@@ -39,7 +39,9 @@ class EngineJob:
     release: Release
     venv: Venv
     managed: tuple[Managed, ...]
-    """What is not part of a release: its configuration for sglangctl, its folders."""
+    """What is not part of a release: its folders, and how its log is rotated."""
+    config: ManagedFile
+    """What sglangctl knows of it. Written by the switch: until then it speaks of what runs."""
 
     @property
     def name(self) -> str:
@@ -94,7 +96,8 @@ class Job:
         files: dict[str, str | None] = {program.path(): None, program.LINK: None}
         items: list[Managed] = list(self.managed)
         for engine in self.engines:
-            items += [*engine.managed, *engine.live_files.values(), engine.installed_unit]
+            items += [*engine.managed, engine.config]
+            items += [*engine.live_files.values(), engine.installed_unit]
             files[engine.venv.marker] = None
             files.update(dict.fromkeys(engine.weights.values()))
         for item in items:
@@ -184,8 +187,10 @@ def engine_job(engine: EngineSpec) -> EngineJob:
         spec=engine,
         release=render.render(engine, venv=venv.path),
         venv=venv,
+        config=ManagedFile(
+            f"/etc/sglangctl/engines/{engine.name}.json", render.engine_json(engine)
+        ),
         managed=(
-            ManagedFile(f"/etc/sglangctl/engines/{engine.name}.json", render.engine_json(engine)),
             ManagedFile(f"/etc/tmpfiles.d/sglang-{engine.name}.conf", render.tmpfiles(engine)),
             ManagedFile(f"/etc/logrotate.d/sglang-{engine.name}", render.logrotate(engine)),
             ManagedDirectory(engine.state),

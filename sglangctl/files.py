@@ -15,7 +15,7 @@ import stat
 from pathlib import Path
 from typing import Any
 
-from sglangctl.masking import MASK, is_secret_name
+from sglangctl.masking import MASK, is_secret_name, mask_addresses
 
 LARGEST_TEXT = 256 * 1024
 """Bytes of a file that are compared by content; our own files are a few kB."""
@@ -70,13 +70,15 @@ def masked_text(data: bytes) -> str | None:
         text = data.decode("utf-8")
     except UnicodeDecodeError:
         return None
-    return ASSIGNMENT.sub(
-        lambda match: (
-            f"{match['name']}{match['sign']}{MASK}"
-            if is_secret_name(match["name"])
-            else match.group()
-        ),
-        text,
+    return mask_addresses(
+        ASSIGNMENT.sub(
+            lambda match: (
+                f"{match['name']}{match['sign']}{MASK}"
+                if is_secret_name(match["name"])
+                else match.group()
+            ),
+            text,
+        )
     )
 
 

@@ -38,13 +38,14 @@ def stop(engine: EngineConfig, paths: Paths, say: Say) -> None:
     # `replaces` is about taking over; who only stops must not end another engine's unit.
     alone = replace(engine, replaces=())
     plan = free.plan(alone, load_host(paths), siblings, policy="declared", stop=True)
-    freed = free.execute(plan, say)
+    # Others on the same GPUs are not in the way of a stop: then the units alone are stopped.
+    freed = None if plan.refused else free.execute(plan, say)
     stop_by_name(engine.name, engine.limits.stop_units_s)
     state = release.read_state(engine.name, paths)
     if state is not None:
         stopped = replace(state, phase="stopped", time=now())
         release.write_state(engine.name, stopped, paths)
-    if not freed.ok and freed.status != 3:
+    if freed is not None and not freed.ok:
         raise SwitchError(freed.sentence, status=freed.status)
     say(f"{engine.unit} is stopped and disabled")
 

@@ -9,10 +9,11 @@ from pyinfra.api import deploy
 
 from roles.engine.operations import changed_against_live, engine_facts
 from roles.host.managed import change
+from roles.host.operations import managed_files
 from roles.host.snapshot import JSON
 from roles.job import EngineJob, Job
 from roles.switch.decision import Decision, decide, watch_reasons
-from roles.switch.operations import removed, stopped, switched, watch_restarted
+from roles.switch.operations import possible, removed, stopped, switched, watch_restarted
 
 
 @deploy("Switch")
@@ -23,6 +24,13 @@ def switch_engines(job: Job) -> None:
     + job: the host's job
     """
     for engine in job.each():
+        decision = decision_of(engine)
+        possible(
+            name=f"{engine.name}: in the way", job=engine, decide=decision, request=job.request
+        )
+        managed_files(
+            name=f"{engine.name}: configuration", wanted=[engine.config], request=job.request
+        )
         watch_restarted(
             name=f"{engine.name}: watch",
             engine=engine.name,
@@ -32,7 +40,7 @@ def switch_engines(job: Job) -> None:
         switched(
             name=f"{engine.name}: live release",
             job=engine,
-            decide=decision_of(engine),
+            decide=decision,
             request=job.request,
             sudo=job.sudo,
         )
@@ -55,7 +63,7 @@ def watch_reasons_of(engine: EngineJob, job: Job) -> Callable[[JSON], list[str]]
     """From the probe's document to why this engine's watch has to be restarted."""
     wanted = [
         item
-        for item in (*job.managed, *engine.managed)
+        for item in (*job.managed, engine.config)
         if item.path.endswith(("/sglang-watch@.service", f"/{engine.name}.json"))
     ]
 

@@ -26,6 +26,32 @@ POLL_S = 10.0
 
 
 @operation()
+def possible(
+    job: EngineJob, decide: Callable[[JSON], Decision], request: JSON
+) -> Generator[FunctionCommand, None, None]:
+    """
+    Fail the host, before anything of the live engine is touched, where the switch cannot be made.
+
+    A unit of that name that somebody else wrote, weights that are not there, GPUs that are held by
+    what may not be ended.
+
+    + job: the engine's job
+    + decide: from the probe's document to whether a switch is needed, and why
+    + request: what the probe is asked for
+    """
+    facts = snapshot(request)
+    if facts is None:
+        yield failing(UNREAD)
+        return
+    obstacle = blocked(facts, job) if decide(facts).needed else None
+    if obstacle is None:
+        host.noop(f"nothing is in the way of {job.name}")
+        return
+    show([f"will fail: {obstacle}"])
+    yield failing(obstacle)
+
+
+@operation()
 def watch_restarted(
     engine: str, reasons: Callable[[JSON], list[str]], request: JSON
 ) -> Generator[StringCommand | FunctionCommand, None, None]:
@@ -79,11 +105,6 @@ def switched(
     if not decision.needed:
         host.noop(f"{engine} runs release {digest[:12]}")
         return
-    obstacle = blocked(facts, job)
-    if obstacle is not None:
-        show([f"will fail: {obstacle}"])
-        yield failing(obstacle)
-        return
     show([f"restart of {engine}: {decision}", *plan_lines(facts, engine)])
 
     def run(state: State, host: Host) -> None:
@@ -131,7 +152,7 @@ def follow_switch(link: Link, host: Host, engine: str, ticket: str) -> None:
 
 
 def blocked(facts: JSON, engine: EngineJob) -> str | None:
-    """Why a switch must not even be tried, as one sentence."""
+    """Why a switch must not even be tried, and what is to be done."""
     unit = facts["files"].get(engine.installed_unit.path) or {}
     text = unit.get("text")
     if unit.get("kind") == "link" or (text is not None and not text.startswith(HEAD)):
@@ -146,6 +167,9 @@ def blocked(facts: JSON, engine: EngineJob) -> str | None:
                 f"{key} {path} is not on the host ({kind}): put it there or correct the inventory; "
                 "what runs now was left alone"
             )
+    plan = (facts.get("plans") or {}).get(engine.name) or {}
+    if plan.get("refused"):
+        return "\n".join(plan.get("lines") or ["the GPUs are held by what may not be ended"])
     return None
 
 

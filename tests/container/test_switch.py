@@ -191,6 +191,7 @@ def test_weights_that_are_not_there_leave_what_runs_alone(host: Host, tmp_path: 
     done = deploy(inventory_of(tmp_path, {host.ip: (host, typo)}), "-y")
     assert done.returncode == 1, text_of(done)
     assert "model.path /models/tyni is not on the host" in text_of(done)
+    assert MODEL in host.exec("cat", "/etc/sglangctl/engines/chat.json").stdout
     assert show(host, "sglang-chat.service", "MainPID") == main
 
 
@@ -209,6 +210,7 @@ def test_a_unit_of_somebody_else_is_never_overwritten(host: Host, tmp_path: Path
 
 
 def test_a_switch_that_was_killed_is_resumed(host: Host, inventory: Path) -> None:
+    assert deploy(inventory, "-y").returncode == 0
     host.exec("systemctl", "stop", "sglang-chat.service")
     state = "/var/lib/sglangctl/chat/state.json"
     host.exec("sed", "-i", 's/"phase": "live"/"phase": "switching"/', state)
