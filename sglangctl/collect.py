@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from sglangctl import gpus, oom, port_owner, procfs, sockets, unit
+from sglangctl import event_fields, gpus, oom, port_owner, procfs, sockets, unit
 from sglangctl.config import EngineConfig
 from sglangctl.http_probe import Answer, Endpoint, Prober, ask
 from sglangctl.logtail import OWN_WORDS, Logtail, Piece
@@ -32,7 +32,6 @@ SMI_S = 5.0
 TICK_S = 1.0
 PROOF_TRIES = 3
 PROOF_AGAIN_S = 30.0
-SHM_FULL_MIB = 16
 CRASH = re.compile(r"exit ?code|sigquit", re.I)
 """In a line of the engine on a process of its own that ended."""
 SOFT_ENDS = (0, -15, 143)
@@ -145,20 +144,8 @@ class Collection:
             # The system's journal tells of a stop a moment after the stop has done its work.
             time.sleep(0.1)
             self._note_stop()
-        known = {process.pid for process in self.processes} | {self.run.main_pid}
-        fields: dict[str, Any] = {"returncode": end.returncode}
-        if kills is not None:
-            fields.update(oom_kills=kills, oom=kills > 0)
-        if kills is None or kills == 0:
-            kernel = oom.kernel_log(self.run.launched)
-            if kernel.killed is not None:
-                fields["oom"] = bool(fields.get("oom")) or bool(known & set(kernel.killed))
-            if kernel.xid is not None:
-                fields["xid"] = kernel.xid
-        if _free_mib("/dev/shm", SHM_FULL_MIB) is False:
-            fields["shm_full"] = True
-        if end.returncode is None:
-            del fields["returncode"]
+        pids = {process.pid for process in self.processes} | {self.run.main_pid}
+        fields = event_fields.exit(end.returncode, kills, self.run.launched, pids)
         self.recorder.record(self.run.t(), "exit", **fields)
 
     def close(self) -> None:
@@ -204,7 +191,7 @@ class Collection:
         kills = self._kills.kills()
         if kills:
             fields["oom_kills"] = kills
-        if self.run.folder is not None and frozen(self.run.folder):
+        if event_fields.frozen(self.run.folder, self.run.main_pid):
             fields["frozen"] = True
         found = (shape(self.processes), kills, fields.get("frozen"))
         changed = self._shape is not None and found != self._shape
@@ -230,14 +217,7 @@ class Collection:
         if owner == self._owner:
             return
         self._owner = owner
-        fields: dict[str, Any] = {"port": self.config.port, "owner_pid": None}
-        if owner is not None:
-            fields["owner_pid"] = owner.pid
-            if owner.ours is not None:
-                fields["ours"] = owner.ours
-            if owner.pid is None:
-                # Somebody listens; "owner_pid": null would say that nobody does.
-                del fields["owner_pid"]
+        fields = event_fields.socket(self.config.port, owner)
         self.recorder.record(self.run.t(), "socket", **fields)
 
     def _younger(self, pid: int | None) -> bool:
@@ -264,7 +244,7 @@ class Collection:
         up = self.recorder.up
         pause = self._limits.probe_serving_s if up else self._limits.probe_starting_s
         self._due["health"] = time.monotonic() + pause
-        fields = http_fields(answer)
+        fields = event_fields.http(answer)
         if answer.error != "ConnectionRefusedError" and not self._port_is_ours:
             # Somebody answers: who it is belongs before the answer.
             self._look_at_port()
@@ -288,23 +268,8 @@ class Collection:
         if reading.source != "nvml":
             self._due["gpu"] = max(self._due["gpu"], time.monotonic() + SMI_S)
         ours = {process.pid for process in self.processes}
-        chosen = self.config.gpus
-        shown = []
-        for gpu in reading.gpus:
-            if chosen != "all" and gpu.index not in chosen:
-                continue
-            entry: dict[str, Any] = {
-                "index": gpu.index,
-                "memory_used_mib": gpu.memory_used_mib,
-                "memory_total_mib": gpu.memory_total_mib,
-                "utilization_pct": gpu.utilization_pct,
-                "power_w": gpu.power_w,
-            }
-            held = [memory for pid, memory in gpu.processes if pid in ours]
-            if held and None not in held:
-                entry["ours_mib"] = sum(memory for memory in held if memory is not None)
-            shown.append({key: value for key, value in entry.items() if value is not None})
-        self.recorder.record(self.run.t(), "gpu", gpus=shown)
+        fields = event_fields.gpu(reading.gpus, self.config.gpus, ours)
+        self.recorder.record(self.run.t(), "gpu", **fields)
 
     def _start_proof(self, now: float, up: bool) -> None:
         ours = isinstance(self._owner, port_owner.Owner) and self._owner.ours is not False
@@ -317,26 +282,14 @@ class Collection:
             self._proof_due = now + 3600.0  # set anew if another try is wanted
 
     def _take_proof(self, proof: Proof) -> None:
-        if proof.models is not None:
-            models: dict[str, Any] = http_fields(proof.models)
-            if proof.facts.served_models is not None:
-                models["models"] = list(proof.facts.served_models)
+        models = event_fields.models(proof)
+        if models is not None:
             self.recorder.record(self.run.t(), "http", **models)
-        made = proof.generation
-        if made is None:
-            # /health was not 200 just then: the probes say so; once more a little later.
-            self._proof_due = time.monotonic() + PROOF_AGAIN_S
-            return
-        fields = made.event()
-        if self.config.drafter is not None and proof.acceptance is not None:
-            length = proof.acceptance.length
-            fields["accept_length"] = None if length is None else round(length, 3)
-            fields["accept_source"] = proof.acceptance.source
-        if proof.facts.speculative is not None and self.config.drafter is not None:
-            fields["speculative"] = proof.facts.speculative
-            fields["speculative_faults"] = list(proof.facts.speculative_faults)
-        self.recorder.record(self.run.t(), "generate", **fields)
-        if made.status != 200:
+        fields = event_fields.generate(proof, self.config.drafter is not None)
+        if fields is not None:
+            self.recorder.record(self.run.t(), "generate", **fields)
+        if fields is None or fields["status"] != 200:
+            # The probes say why; once more a little later.
             self._proof_due = time.monotonic() + PROOF_AGAIN_S
 
     def _note_stop(self) -> None:
@@ -346,32 +299,3 @@ class Collection:
             and unit.being_stopped(self.config.unit, self.run.id)
         ):
             self.stopping("systemd")
-
-
-def http_fields(answer: Answer) -> dict[str, Any]:
-    """The fields of an `http` event."""
-    return {
-        "path": answer.path,
-        "status": answer.status,
-        "error": answer.error,
-        "seconds": round(answer.seconds, 3),
-    }
-
-
-def frozen(folder: Path) -> bool:
-    """Whether a cgroup is frozen (v2 cgroup.events, v1 freezer.state)."""
-    try:
-        return "frozen 1" in (folder / "cgroup.events").read_text()
-    except OSError:
-        return False
-
-
-def _free_mib(path: str, limit_mib: int) -> bool | None:
-    """Whether at least `limit_mib` are free; None when it cannot be told."""
-    try:
-        found = os.statvfs(path)
-    except OSError:
-        return None
-    if found.f_blocks == 0:
-        return None
-    return found.f_bavail * found.f_frsize >= limit_mib * 2**20

@@ -272,7 +272,7 @@ def test_port_is_held(engine: EngineUnit, name: str, command: str, listening_s: 
         assert verdict["cause"] == "port-taken"
         assert verdict["t"] <= said(engine, "address already in use") + 2.0
         assert not any(item["outcome"] in UP for item in engine.verdicts())
-        assert poll(lambda: engine.show("ActiveState") == "failed", 60)
+        assert poll(lambda: engine.show("ActiveState") == "failed", 60 * engine.patience)
         expected = {"engine": "sglang", "outcome": "failed", "cause": "port-taken"}
         record(engine, f"port-held-by-{name}", {**expected, "by_s": verdict["t"] + 2.0})
     finally:
@@ -299,7 +299,7 @@ def test_broken_model(engine: EngineUnit, name: str, script: str, cause: str) ->
     engine.host.exec("sh", "-c", script.format(model=model, shard=shard))
     started(engine, model={"path": model, "served_name": "tiny"})
     failed(engine, name, cause)
-    assert poll(lambda: engine.show("ActiveState") == "failed", 30)
+    assert poll(lambda: engine.show("ActiveState") == "failed", 30 * engine.patience)
 
 
 def test_missing_model(engine: EngineUnit) -> None:
@@ -311,7 +311,7 @@ def test_missing_model(engine: EngineUnit) -> None:
 def test_unknown_flag_is_not_tried_again(engine: EngineUnit) -> None:
     started(engine, raw_flags="no-such-flag: 1\n", unit_lines="")
     failed(engine, "unknown-flag", "unknown-flag")
-    assert poll(lambda: engine.show("ActiveState") == "failed", 30)
+    assert poll(lambda: engine.show("ActiveState") == "failed", 30 * engine.patience)
     time.sleep(1)
     assert len(engine.starts()) == 1  # RestartPreventExitStatus=2
 
@@ -420,7 +420,7 @@ def test_every_start_has_its_own_journal_and_the_third_failure_is_the_last(
         unit_lines="[Service]\nRestartSec=0.2\n",
     )
     assert poll(lambda: engine.show("Result") == "start-limit-hit" or len(engine.starts()) == 3, 60)
-    assert poll(lambda: engine.show("ActiveState") == "failed", 30)
+    assert poll(lambda: engine.show("ActiveState") == "failed", 30 * engine.patience)
     assert len(engine.starts()) == 3
     for start in engine.starts():
         events = engine.events(start)

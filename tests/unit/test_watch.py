@@ -204,6 +204,10 @@ def test_a_watch_that_is_killed_goes_on_where_it_was(root: Path, port: int) -> N
                 time.sleep(0.05)
         with watching("--pid", str(engine.pid)):
             until(root, "ready")
+            end = time.monotonic() + 20
+            while not any("ready to roll" in event["data"] for event in events(root, "log")):
+                assert time.monotonic() < end
+                time.sleep(0.05)
             folder = file_of(root).parent.parent
             assert len(starts.names(folder)) == 1
     whole = "".join(event["data"] for event in events(root, "log"))
