@@ -23,7 +23,6 @@ import requests
 from tests.container.deploying import (
     changed,
     deploy,
-    filesystem,
     pending,
     ssh_data,
     write_inventory,
@@ -73,24 +72,6 @@ def scene(module_host_factory: Any, tmp_path_factory: pytest.TempPathFactory) ->
     os.environ["TEST_ENGINE_KEY"] = PLANTED
     yield Scene(module_host_factory("real", image="engine"), tmp_path_factory.mktemp("main"))
     del os.environ["TEST_ENGINE_KEY"]
-
-
-def test_a_dry_run_against_a_bare_host_shows_everything_and_changes_nothing(scene: Scene) -> None:
-    before = filesystem(scene.host)
-    done = deploy(scene.inventory, "--dry", "--diff")
-    text = done.stdout + done.stderr
-    assert done.returncode == 0, text
-    assert filesystem(scene.host) == before
-    for line in (
-        "+ExecStartPost=/usr/local/bin/sglangctl wait tiny",
-        '+model-path: "/models/tiny-qwen3"',
-        "+api-key: ***",
-        '+  "name": "tiny",',
-    ):
-        assert line in text, line
-    for operation in ("sglangctl", "configuration", "user", "packages", "release", "live release"):
-        assert operation in text
-    assert PLANTED not in text
 
 
 def test_a_cold_deploy_ends_with_a_real_generation(scene: Scene) -> None:

@@ -20,6 +20,7 @@ import yaml
 from tests.container.deploying import (
     changed,
     deploy,
+    filesystem,
     pending,
     ssh_data,
     write_inventory,
@@ -30,6 +31,7 @@ from tests.hosts.standins.install import install_into, vllm_settings
 
 pytestmark = [pytest.mark.container, pytest.mark.timeout(300)]
 
+PLANTED = "sk-planted-0123456789-do-not-show"
 MODEL = "/models/tiny"
 ENGINE: dict[str, Any] = {
     "model": {"path": MODEL},
@@ -100,6 +102,33 @@ def wait_for(host: Host, condition: str, seconds: int = 60) -> None:
 def holders_of(host: Host, device: str) -> list[str]:
     done = host.exec("sh", "-c", f"fuser {device} 2>/dev/null", check=False)
     return done.stdout.split()
+
+
+def test_a_dry_run_against_a_bare_host_shows_everything_and_changes_nothing(
+    host: Host, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("TEST_ENGINE_KEY", PLANTED)
+    engine = {**ENGINE, "api_key": {"env": "TEST_ENGINE_KEY"}}
+    inventory = inventory_of(tmp_path, {host.ip: (host, engine)})
+    before = filesystem(host)
+    done = deploy(inventory, "--dry", "--diff")
+    assert done.returncode == 0, text_of(done)
+    after = filesystem(host)
+    assert len(before) > 1000
+    assert [line for line in after if line not in set(before)] == []
+    assert [line for line in before if line not in set(after)] == []
+    for line in (
+        "+ExecStartPost=/usr/local/bin/sglangctl wait chat",
+        f'+model-path: "{MODEL}"',
+        "+api-key: ***",
+        '+  "name": "chat",',
+        "user sglang: new",
+        "restart of chat: no release is live yet",
+    ):
+        assert line in text_of(done), line
+    for operation in ("sglangctl", "configuration", "user", "packages", "release", "live release"):
+        assert operation in text_of(done)
+    assert PLANTED not in text_of(done)
 
 
 def test_a_running_vllm_is_taken_over_from(host: Host, inventory: Path, tmp_path: Path) -> None:
