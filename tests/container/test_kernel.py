@@ -253,7 +253,9 @@ def test_kill_and_reboot_go_on_from_the_build_folder(builder: KernelHost) -> Non
     assert builder.sh("pgrep -c cicc || true").strip() == "0"
 
 
-def test_a_full_disk_during_promotion_leaves_no_half_entry(builder: KernelHost, built: str) -> None:
+def test_a_full_disk_during_promotion_leaves_no_half_entry(
+    builder: KernelHost, small: requests.Request, built: str
+) -> None:
     request, key = small, built
     builder.sh(
         f"rm -r {CACHE}/{key} && mkdir -p /srv/real && mv {CACHE} /srv/real/kernel && mkdir {CACHE}"
@@ -348,7 +350,7 @@ def test_broken_installations_are_named_and_repaired(builder: KernelHost, built:
         f"cp -r {CACHE}/.build/{built}/source /root/editable && cd /root/editable && "
         f"env PATH={venv}/bin:/usr/local/cuda/bin:$PATH CMAKE_POLICY_VERSION_MINIMUM=3.5 "
         "CMAKE_GENERATOR=Ninja CMAKE_BUILD_PARALLEL_LEVEL=2 CCACHE_DIR=/root/ccache "
-        "CMAKE_ARGS='-DENABLE_BELOW_SM90=OFF -DSGL_KERNEL_ENABLE_FA3=OFF' "
+        "CMAKE_ARGS='-DTEST_SMALL=ON -DENABLE_BELOW_SM90=OFF' "
         f"{venv}/bin/python -m pip install -q --no-build-isolation --no-deps --no-index "
         "--force-reinstall -e .",
         timeout=400,
