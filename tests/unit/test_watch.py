@@ -8,7 +8,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
@@ -48,7 +48,19 @@ def watching(*arguments: str) -> Iterator[subprocess.Popen[str]]:
         try:
             yield watch
         finally:
+            # Its engine is a session of its own and survives it, as it should; not this test, though.
+            engines = children(watch.pid)
             watch.kill()
+            for engine in engines:
+                with suppress(ProcessLookupError):
+                    os.killpg(engine, signal.SIGKILL)
+
+
+def children(pid: int) -> list[int]:
+    try:
+        return [int(word) for word in Path(f"/proc/{pid}/task/{pid}/children").read_text().split()]
+    except FileNotFoundError:
+        return []
 
 
 def file_of(root: Path) -> Path:
