@@ -15,7 +15,7 @@ SAY = $(PYTHON) -m tests.hosts.say
 TESTS = tests/unit tests/golden tests/traces tests/kernel tests/container
 PYTEST = $(BIN)/python -m pytest
 
-.PHONY: check lint unit test test-real demo clean-demo clean images engine packages
+.PHONY: check lint unit test test-real demo clean-demo clean images engine packages test-packages
 check: lint unit
 
 lint: $(VENV)/.ready
@@ -26,7 +26,7 @@ lint: $(VENV)/.ready
 unit: $(VENV)/.ready
 	$(PYTEST) -q
 
-test: lint images
+test: lint test-packages images
 	$(PYTEST) -q -m "not real" $(wildcard $(TESTS)) $(ARGS)
 
 test-real: images
@@ -53,6 +53,9 @@ engine: packages
 
 packages:
 	@tests/hosts/packages.sh all
+
+test-packages:
+	@tests/hosts/packages.sh test
 
 $(VENV)/.ready: pyproject.toml
 	@tests/hosts/packages.sh check

@@ -4,6 +4,7 @@
 #
 #   packages.sh check    for `make check`: a Python with venv
 #   packages.sh all      for container hosts: also Docker's engine, mmdebstrap, an ssh client
+#   packages.sh test     for `make test`: also programs without which some tests are skipped
 set -eu
 
 need=
@@ -11,7 +12,13 @@ want() { need="$need $1"; }
 
 python3 -c 'import ensurepip, venv' 2>/dev/null || want 'python3 python3-venv'
 
-if [ "${1:-all}" = all ]; then
+if [ "${1:-all}" = test ]; then
+    command -v systemd-analyze >/dev/null || want systemd
+    command -v logrotate >/dev/null || [ -x /usr/sbin/logrotate ] || want logrotate
+    command -v cc >/dev/null || want 'gcc libc6-dev'
+    command -v ps >/dev/null || want procps
+fi
+if [ "${1:-all}" != check ]; then
     command -v ssh-keygen >/dev/null || want openssh-client
     command -v mmdebstrap >/dev/null || want mmdebstrap
     # Ubuntu has mmdebstrap but not Debian's keys.
