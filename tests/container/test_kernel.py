@@ -346,7 +346,7 @@ def test_broken_installations_are_named_and_repaired(builder: KernelHost, built:
         builder.sh(f"rm -rf {site}/torch")
 
     # Editable, by the real scikit-build-core: the silent one.
-    venv = builder.sh(f"echo {CACHE}/.build/.environment-*").strip()
+    venv = builder.sh(f"ls -td {CACHE}/.build/.environment-* | head -1").strip()
     builder.sh(
         f"cp -r {CACHE}/.build/{built}/source /root/editable && cd /root/editable && "
         f"env PATH={venv}/bin:/usr/local/cuda/bin:$PATH CMAKE_POLICY_VERSION_MINIMUM=3.5 "
