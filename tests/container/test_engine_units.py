@@ -91,6 +91,17 @@ while True:
 """
 
 
+# A watch that says that it watches, and does nothing.
+WATCHES = """\
+import os, socket, time
+with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as notify:
+    address = os.environ["NOTIFY_SOCKET"]
+    notify.connect("\\0" + address[1:] if address.startswith("@") else address)
+    notify.send(b"READY=1")
+time.sleep(1000)
+"""
+
+
 def spec_of(hardening: str) -> EngineSpec:
     body = FLAGS + f"hardening: {hardening}\napi_key: {{env: K}}\n"
     entry = only(load(engine_text(body, json.dumps({"path": MODEL})), K=KEY))
@@ -107,7 +118,7 @@ def host(module_host_factory) -> Iterator[Host]:
         spec = spec_of(hardening)
         host.copy_in(ENGINE.encode(), f"{venv_path(spec)}/bin/python", mode=0o755)
     host.copy_in(b"#!/bin/sh\nexit 0\n", "/usr/local/bin/sglangctl", mode=0o755)
-    host.copy_in(b"import time\ntime.sleep(1000)\n", IDLE, mode=0o755)
+    host.copy_in(WATCHES.encode(), IDLE, mode=0o755)
     host.exec("mkdir", "-p", MODEL)
     yield host
 
