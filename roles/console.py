@@ -54,6 +54,8 @@ def judge(returncode: int, stdout: bytes) -> tuple[int, list[str]]:
         ]
     except (ValueError, KeyError, TypeError):
         return 1, ["sglang-plan: there is no plan, see the errors above"]
+    if not operations:
+        return 1, ["sglang-plan: no host was looked at (is the name after --limit right?)"]
     lines = [f"{name}: {', '.join(hosts)}" for name, hosts in pending]
     if returncode != 0:
         return 1, [*lines, "sglang-plan: a host failed, see the errors above"]

@@ -33,7 +33,7 @@ class Masker:
     def __init__(self, secrets: Iterable[str]) -> None:
         # Longest first: one secret may be the beginning of another.
         known = sorted({secret for secret in secrets if len(secret) >= 4}, key=len, reverse=True)
-        forms = [form for secret in known for form in dict.fromkeys((secret, escaped(secret)))]
+        forms = [form for secret in known for form in dict.fromkeys(written(secret))]
         self._pattern = re.compile("|".join(map(re.escape, forms))) if forms else None
 
     def mask(self, text: str) -> str:
@@ -71,9 +71,19 @@ def secrets_in_argv(argv: Sequence[str]) -> list[str]:
     ]
 
 
-def escaped(secret: str) -> str:
-    """How a JSON document or a Python repr writes it, near enough for both."""
-    return json.dumps(secret)[1:-1]
+def written(secret: str) -> list[str]:
+    """How logs write it: as it is, in JSON, and as Python's repr in either kind of quotes (the
+    engine logs its arguments as a dict, and what else is in a string decides the quotes)."""
+    plain = repr(secret)[1:-1]
+    bare = plain.replace("\\'", "'")
+    return [
+        json.dumps(secret)[1:-1],
+        json.dumps(secret, ensure_ascii=False)[1:-1],
+        plain,
+        bare,
+        bare.replace("'", "\\'"),
+        secret,
+    ]
 
 
 def read_engine_yaml(path: Path) -> dict[str, Any]:

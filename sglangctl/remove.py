@@ -9,6 +9,7 @@ from __future__ import annotations
 import argparse
 import json
 import pwd
+import re
 import shutil
 import sys
 from pathlib import Path
@@ -17,10 +18,13 @@ from typing import Any
 from sglangctl import ours, release, systemd
 from sglangctl.config import ConfigError, load_engine
 from sglangctl.files import write_atomic
-from sglangctl.paths import OWN_USER, Paths
+from sglangctl.paths import NAME, OWN_USER, Paths
 from sglangctl.release import ReleaseError
 from sglangctl.stop import stop, stop_by_name
 from sglangctl.switch import Say, SwitchError, locked
+
+VENV = re.compile(r"[0-9a-f]{16}")
+"""How our venvs are named: by a digest of their pins."""
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -62,7 +66,7 @@ def remove(name: str, paths: Paths, say: Say) -> None:
             paths.engine_state(name),
         ):
             gone(path, say)
-        others = sorted(path.stem for path in paths.engines.glob("*.json") if path.stem != name)
+        others = other_engines(name, paths)
         if others:
             forget(name, paths)
         else:
@@ -79,6 +83,15 @@ def remove(name: str, paths: Paths, say: Say) -> None:
     say(f"{name} is removed")
 
 
+def other_engines(name: str, paths: Paths) -> list[str]:
+    """All other engines of the host: configured ones, and those of which only a release is staged."""
+    configured = {path.stem for path in paths.engines.glob("*.json")}
+    prepared = {path.name for path in paths.state.iterdir()} if paths.state.is_dir() else set()
+    return sorted(
+        other for other in configured | prepared if other != name and NAME.fullmatch(other)
+    )
+
+
 def remove_shared(paths: Paths, say: Say) -> None:
     """What all engines of a host share, but for what others put into the same folders."""
     for user in [entry.pw_name for entry in pwd.getpwall() if entry.pw_gecos == OWN_USER]:
@@ -91,6 +104,9 @@ def remove_shared(paths: Paths, say: Say) -> None:
         gone(watch, say)
     gone(paths.host_json, say)
     gone(paths.kernel_cache.parent, say)
+    for venv in paths.venvs.iterdir() if paths.venvs.is_dir() else ():
+        if VENV.fullmatch(venv.name):  # one that was never finished
+            gone(venv, say)
     systemd.systemctl("daemon-reload")
     remove_empty(
         paths.state,
@@ -113,6 +129,8 @@ def foreign_units(name: str, paths: Paths) -> list[str]:
 
 def forget(name: str, paths: Paths) -> None:
     """Take the engine out of host.json."""
+    if not paths.host_json.exists():
+        return
     document: Any = json.loads(paths.host_json.read_text(encoding="utf-8"))
     document["engines"] = [other for other in document["engines"] if other != name]
     write_atomic(paths.host_json, json.dumps(document, indent=2).encode() + b"\n", 0o600)

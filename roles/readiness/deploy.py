@@ -9,6 +9,7 @@ from pyinfra.api import deploy
 from pyinfra.context import state
 
 from roles.engine.operations import engine_facts
+from roles.host.managed import change
 from roles.job import EngineJob, Job
 from roles.readiness.operations import proved, reached, serving
 from roles.readiness.subject import Subject
@@ -83,6 +84,8 @@ def settled_of(engine: EngineJob, job: Job, before: dict[str, Any] | None) -> Ca
         now, then = engine_facts(facts, engine.name), engine_facts(before, engine.name)
         if not proved_by(now, engine.spec.readiness.degraded == "commit"):
             return False
+        if change(engine.config, facts["files"][engine.config.path]) is not None:
+            return False  # what `ready` asks may be something else now
         if not state.is_executing:
             return not decision_of(engine)(facts).needed
         return invocation(now) == invocation(then)

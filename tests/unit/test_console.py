@@ -19,6 +19,10 @@ def test_pending_changes_are_listed() -> None:
     assert lines[0] == "stage: h1, h2"
 
 
+def test_no_host_at_all_is_an_error() -> None:
+    assert judge(0, plan())[0] == 1
+
+
 def test_a_failed_host_is_an_error_even_where_the_others_have_nothing_to_do() -> None:
     assert judge(1, plan())[0] == 1
 

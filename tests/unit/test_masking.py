@@ -1,3 +1,4 @@
+import json
 import time
 
 import pytest
@@ -59,3 +60,23 @@ def test_secrets_of_a_release(tmp_path):  # type: ignore[no-untyped-def]
     assert read_engine_yaml(tmp_path / "engine.yaml") == {"port": 30000, "api-key": "kéy-1"}
     assert read_env(tmp_path / "engine.env")["HF_TOKEN"] == 'a"b$c'
     assert secrets_of(tmp_path) == ["kéy-1", 'a"b$c']
+
+
+@pytest.mark.parametrize(
+    "secret", ["s3cr$t%h\"'#\\xy", "it's-a-key", 'with"quote', "back\\slash", "kéy-ü-1", "plainkey"]
+)
+def test_a_secret_is_masked_as_python_and_json_write_it(secret: str) -> None:
+    masker = Masker([secret])
+    for text in (
+        secret,
+        repr(secret),
+        repr({"api_key": secret, "other": "'"}),
+        json.dumps({"k": secret}),
+        json.dumps({"k": secret}, ensure_ascii=False),
+        repr(f"--api-key={secret} 'x'"),
+        repr(f'--api-key={secret} "x"'),
+    ):
+        masked = masker.mask(text)
+        assert "***" in masked
+        for form in (secret, repr(secret)[1:-1], json.dumps(secret)[1:-1]):
+            assert form not in masked, masked

@@ -93,3 +93,18 @@ def test_another_engine_keeps_what_is_shared(paths: Paths) -> None:
     assert program.exists()
     assert '"other"' in host.read_text()
     assert '"kimi"' not in host.read_text()
+
+
+def test_an_engine_that_is_only_staged_keeps_what_is_shared(paths: Paths) -> None:
+    program = make(paths, "usr/local/lib/sglangctl/0123456789abcdef.pyz")
+    make(paths, f"var/lib/sglangctl/talk/releases/{'a' * 64}/manifest.json", "{}")
+    remove.remove("kimi", paths, print)
+    assert program.exists()
+
+
+def test_a_venv_that_was_never_finished_goes_with_the_last_engine(paths: Paths) -> None:
+    half = make(paths, "opt/sglang/venvs/6f5ae0123456789a/bin/python")
+    mine = make(paths, "opt/sglang/venvs/mine/bin/python")
+    remove.remove("kimi", paths, print)
+    assert not half.exists()
+    assert mine.exists()
