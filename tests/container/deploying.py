@@ -80,5 +80,5 @@ def changed(done: subprocess.CompletedProcess[str]) -> dict[str, list[str]]:
 def filesystem(host: Host) -> list[str]:
     """Of every file: kind, rights, owner, time, and of its content the sha256; sorted lines."""
     # What the first boot still writes is no change of a deploy's.
-    host.exec("timeout", "60", "systemctl", "is-system-running", "--wait", check=False)
+    host.exec("timeout", "15", "systemctl", "is-system-running", "--wait", check=False)
     return sorted(host.exec("sh", "-c", FILESYSTEM, timeout=300).stdout.splitlines())
