@@ -23,8 +23,9 @@ lint: $(VENV)/.ready
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
 
+# By file on two processes: most of these tests wait for something.
 unit: $(VENV)/.ready
-	$(PYTEST) -q
+	$(PYTEST) -q -n 2 --dist loadfile
 
 test: lint test-packages images
 	$(PYTEST) -q -m "not real" $(wildcard $(TESTS)) $(ARGS)
