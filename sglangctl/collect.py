@@ -17,7 +17,7 @@ from typing import Any
 from sglangctl import event_fields, gpus, oom, port_owner, procfs, sockets, unit
 from sglangctl.config import EngineConfig
 from sglangctl.http_probe import Answer, Endpoint, Prober, ask
-from sglangctl.logtail import OWN_WORDS, Logtail, Piece
+from sglangctl.logtail import MARK_WORDS, OWN_WORDS, Logtail, Piece
 from sglangctl.pidwatch import Pidwatch
 from sglangctl.processes import Collector, Process, shape
 from sglangctl.proof import Proof, gather
@@ -69,6 +69,7 @@ class Collection:
         self._frozen: Path | None = None
         self._kills = oom.Counter(oom.memory_folder(run.main_pid))
         self.main = Pidwatch(run.main_pid)
+        tail.fence(run.id, self.main.gone)
         self._pipe = os.pipe()
         os.set_blocking(self._pipe[0], False)
         os.set_blocking(self._pipe[1], False)
@@ -174,10 +175,11 @@ class Collection:
     def _log(self, pieces: list[Piece]) -> None:
         for piece in pieces:
             text = piece.text
-            if OWN_WORDS in text:
+            if OWN_WORDS in text or MARK_WORDS in text:
                 # What `sglangctl wait` said of a failure is not evidence of another.
                 lines = text.splitlines(keepends=True)
-                text = "".join(line for line in lines if not line.startswith(OWN_WORDS))
+                ours = (OWN_WORDS, MARK_WORDS)
+                text = "".join(line for line in lines if not line.startswith(ours))
             if text:
                 self.recorder.record(self.run.t(), "log", data=text, offset=piece.offset)
 

@@ -11,7 +11,7 @@ from sglangctl import journal, launching, procfs, systemd
 from sglangctl.collect import Collection, End
 from sglangctl.config import EngineConfig
 from sglangctl.http_probe import endpoint
-from sglangctl.logtail import Logtail, beginning_of_run
+from sglangctl.logtail import Logtail, beginning_of_run, mark_end
 from sglangctl.masking import Masker, secrets_in_argv, secrets_of
 from sglangctl.paths import Paths
 from sglangctl.recorder import Recorder
@@ -46,8 +46,12 @@ class Follow:
         self._unresponsive_t: float | None = None
         self._restarted = False
         offset = self._replay() if resumed else None
-        if not seen_from_start:
-            tail.seek(_beginning(tail.path, run) if offset is None else offset)
+        if offset is None:
+            offset = _beginning(tail.path, run, seen_from_start)
+        if offset is None:
+            tail.go_on()
+        else:
+            tail.seek(offset)
         if not self._recorder.assessment:
             launch = launching.fields(config, paths, run.main_pid, run.id, run.launched, masker)
             self._recorder.record(run.t(), "launch", **launch)
@@ -150,9 +154,12 @@ class Follow:
             self._show(f"{self.config.name}: restart failed: {result.stderr.strip()[:200]}")
 
 
-def _beginning(log: Path, run: Run) -> int:
-    """Where the log of a run begins that was under way already; 0 for a file yet to come."""
+def _beginning(log: Path, run: Run, seen_from_start: bool) -> int | None:
+    """The byte where the log of a run begins, 0 for a file yet to come; None: where the tail is,
+    which followed the file when the run began."""
     try:
-        return beginning_of_run(log, time.time() - run.t())
+        if seen_from_start:
+            return mark_end(log, run.id)
+        return beginning_of_run(log, run.id, time.time() - run.t())
     except OSError:
-        return 0
+        return None if seen_from_start else 0

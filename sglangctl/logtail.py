@@ -2,6 +2,10 @@
 
 Bytes come as text in pieces that end where a line does ("\\n" or "\\r": progress bars), secrets
 already masked: no piece ends within one.
+
+All starts of an engine append to one file, and a start that was killed leaves its last line
+unfinished. So the unit ends that line and writes a mark with the invocation id before each start:
+a start's text begins behind its own mark, and ends before the mark of another.
 """
 
 from __future__ import annotations
@@ -30,7 +34,11 @@ LOOK_BACK = 8 << 20
 """Bytes of an old log searched for the beginning of a run that nobody watched."""
 OWN_WORDS = "sglangctl wait: "
 """How lines begin that `sglangctl wait` adds to the engine's log (it shares the unit's output)."""
-STAMP = re.compile(rb"^\[(\d{4}-\d\d-\d\d \d\d:\d\d:\d\d)", re.M)
+MARK_WORDS = "sglangctl: start "
+"""How the line begins that the unit writes before each start (ExecStartPre)."""
+MARK = re.compile(rf"^{MARK_WORDS}([0-9a-f]{{32}})\n", re.M)
+STAMP = re.compile(rb"\[(\d{4}-\d\d-\d\d \d\d:\d\d:\d\d)")
+"""Anywhere in a line: it may stand behind a progress bar that a killed start left unfinished."""
 
 
 @dataclass(frozen=True)
@@ -59,10 +67,23 @@ class Logtail:
         self._decoder = codecs.getincrementaldecoder("utf-8")("backslashreplace")
         self._rest = ""
         self._rest_since = 0.0
+        self._run = ""
+        self._over: Callable[[], bool] = lambda: True
+        self._fenced = False
+
+    def fence(self, run_id: str, over: Callable[[], bool]) -> None:
+        """From now on the text of this run, and no further: the mark of another one ends it.
+
+        `over`: whether the run's main process is gone. While it is there, a mark of another run
+        is something that the engine itself wrote.
+        """
+        self._run, self._over = run_id, over
 
     def poll(self) -> list[Piece]:
         """New text, in pieces; empty when there is none. Reads at most POLL_LIMIT bytes."""
         pieces: list[Piece] = []
+        if self._fenced:
+            return pieces
         if self._fd is None and not self._open():
             return self._flush_old(pieces)
         self._read(pieces)
@@ -90,7 +111,12 @@ class Logtail:
         """Go on from `offset` of the present file."""
         self._wanted, self._first = offset, True
         self._close()
-        self._rest = ""
+        self.go_on()
+
+    def go_on(self) -> None:
+        """Go on where it is, behind a fence too, without what is left of an unfinished line."""
+        self._rest, self._fenced = "", False
+        self._decoder.reset()
 
     def close(self) -> None:
         self._close()
@@ -141,7 +167,7 @@ class Logtail:
             self._decoder.reset()
         for _ in range(POLL_LIMIT // CHUNK):
             data = os.pread(self._fd, CHUNK, self._offset)
-            if not data:
+            if not data or self._fenced:
                 return
             self._offset += len(data)
             self._rest_since = time.monotonic()
@@ -158,16 +184,38 @@ class Logtail:
                 cut = safe_cut(self._rest, len(self._rest) - KEPT_BACK, self.mask)
         if cut <= 0:
             return
+        found = self._other(cut)
+        if found is not None:
+            behind = self._rest[found.end() :]
+            self._offset = max(0, self._offset - len(behind.encode("utf-8", "surrogatepass")))
+            self._rest, cut, self._fenced = self._rest[: found.start()], found.start(), True
         text, self._rest = self.mask(self._rest[:cut]), self._rest[cut:]
         # Bytes that are not UTF-8 were written out longer: then the offset is a little early.
         offset = max(0, self._offset - len(self._rest.encode("utf-8", "surrogatepass")))
         for at in range(0, len(text), LINE_LIMIT):
             pieces.append(Piece(text[at : at + LINE_LIMIT], offset))
 
+    def _other(self, cut: int) -> re.Match[str] | None:
+        """The mark of another run before `cut`."""
+        if MARK_WORDS not in self._rest:
+            return None
+        marks = (mark for mark in MARK.finditer(self._rest, 0, cut) if mark[1] != self._run)
+        mark = next(marks, None)
+        return mark if mark is not None and self._over() else None
+
     def _flush_old(self, pieces: list[Piece]) -> list[Piece]:
         if self._rest and time.monotonic() - self._rest_since >= PARTIAL_S:
             self._give(pieces, everything=True)
         return pieces
+
+
+def mark_end(path: Path, run_id: str) -> int | None:
+    """The byte behind a run's mark, None where there is none (a unit of an older version, or the
+    log was truncated since). OSError when the file cannot be read."""
+    data, start = _last_bytes(path)
+    mark = f"{MARK_WORDS}{run_id}\n".encode()
+    place = data.find(mark) if MARK.fullmatch(mark.decode()) else -1
+    return None if place < 0 else start + place + len(mark)
 
 
 def open_regular(path: Path) -> int:
@@ -190,17 +238,17 @@ def safe_cut(text: str, cut: int, mask: Callable[[str], str]) -> int:
     return start
 
 
-def beginning_of_run(path: Path, launched: float) -> int:
+def beginning_of_run(path: Path, run_id: str, launched: float) -> int:
     """Where in an existing log a run begins that was launched at `launched` (seconds since 1970).
 
-    SGLang stamps its lines with local time, in whole seconds; lines before its first stamp are
-    lost. Without a stamp of that time: the end of the file. OSError when it cannot be read.
+    Behind its mark. Without one: SGLang stamps its lines with local time, in whole seconds; lines
+    before its first stamp are lost. Without a stamp of that time: the end of the file. OSError
+    when it cannot be read.
     """
-    with open(open_regular(path), "rb") as file:
-        size = file.seek(0, os.SEEK_END)
-        start = max(0, size - LOOK_BACK)
-        file.seek(start)
-        data = file.read(LOOK_BACK)
+    marked = mark_end(path, run_id)
+    if marked is not None:
+        return marked
+    data, start = _last_bytes(path)
     for match in STAMP.finditer(data):
         try:
             stamp = datetime.strptime(match.group(1).decode(), "%Y-%m-%d %H:%M:%S").timestamp()
@@ -208,4 +256,12 @@ def beginning_of_run(path: Path, launched: float) -> int:
             continue
         if stamp >= int(launched):
             return start + match.start()
-    return size
+    return start + len(data)
+
+
+def _last_bytes(path: Path) -> tuple[bytes, int]:
+    """At most LOOK_BACK bytes before the end, and where they begin."""
+    with open(open_regular(path), "rb") as file:
+        start = max(0, file.seek(0, os.SEEK_END) - LOOK_BACK)
+        file.seek(start)
+        return file.read(LOOK_BACK), start

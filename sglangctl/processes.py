@@ -29,9 +29,12 @@ class Process:
     read_bytes: int | None
     rss_mib: float
     start: int
+    exit_code: int | None = None
+    """Of a zombie that did not end well, negative for a signal; None: unknown."""
 
     def event(self) -> dict[str, Any]:
         """One entry of a `process` event."""
+        ended = {} if self.exit_code is None else {"exit_code": self.exit_code}
         return {
             "pid": self.pid,
             "name": self.name,
@@ -39,6 +42,7 @@ class Process:
             "cpu_s": round(self.cpu_s, 2),
             "read_bytes": self.read_bytes,
             "rss_mib": round(self.rss_mib),
+            **ended,
         }
 
     @property
@@ -80,6 +84,7 @@ class Collector:
                     read_bytes=procfs.read_io_bytes(pid),
                     rss_mib=stat.rss_mib,
                     start=stat.start,
+                    exit_code=_exit_code(stat),
                 )
             )
         if len(self._names) > 4096:
@@ -146,6 +151,15 @@ def group_of(pid: int) -> list[int]:
         members |= children
         grown = bool(children)
     return sorted(members - {os.getpid()})
+
+
+def _exit_code(stat: procfs.Stat) -> int | None:
+    if stat.state not in DEAD or not stat.wait_status:
+        return None
+    try:
+        return os.waitstatus_to_exitcode(stat.wait_status)
+    except ValueError:
+        return None
 
 
 def _notable(state: str) -> str:

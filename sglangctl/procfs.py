@@ -25,6 +25,8 @@ class Stat:
     cpu_s: float
     start: int
     rss_mib: float
+    wait_status: int = 0
+    """Of a zombie, as waitpid(2) has it; 0 also where it is not ours to know."""
 
 
 def pids() -> Iterator[int]:
@@ -53,6 +55,7 @@ def stat(pid: int) -> Stat | None:
         cpu_s=(int(values[11]) + int(values[12])) / TICKS,
         start=int(values[19]),
         rss_mib=int(values[21]) * PAGE / 2**20,
+        wait_status=int(values[49]) if len(values) > 49 else 0,
     )
 
 

@@ -137,7 +137,7 @@ class Waiting:
         offset = self._log_offset
         if offset is None:
             try:
-                offset = beginning_of_run(log, time.time() - self.run.t())
+                offset = beginning_of_run(log, self.run.id, time.time() - self.run.t())
             except OSError:
                 offset = 0  # not there yet, or not ours to read: the tail says which
         recorder = Recorder(self.startup)

@@ -125,7 +125,7 @@ class Startup:
                 logreader.read(self, self.now, line)
 
     def _shape(self) -> None:
-        self.phases.world = self.launched.world
+        self.phases.world = self.ranks.world = self.launched.world
         self.phases.drafter = self.launched.drafter
         self.work.weights_bytes = self.launched.weights_bytes
 
@@ -139,7 +139,7 @@ class Startup:
             return
         for line in self.lines.feed(t, data):
             logreader.read(self, t, line)
-        if self.lines.tail and "%" in self.lines.tail:
+        if self.lines.begun and "%" in self.lines.tail:
             # A bar ends with its carriage return only when the next state is written.
             shown = bar(self.lines.tail)
             if shown is not None:

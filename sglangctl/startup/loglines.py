@@ -1,7 +1,9 @@
 """The engine's log: raw pieces to lines, lines to what they say.
 
 Pieces may end anywhere. Lines end with a newline or a carriage return (progress bars); a
-message may follow a bar on the same line. Prefix of a message (SGLang's own format):
+message may follow a bar on the same line. A log begins where one is written: what stands there
+before the first line end or message may be the unfinished last line of the start before, so that
+it counts for nothing (bars begin with a carriage return of their own). Prefix of a message (SGLang's own format):
 `[2026-11-29 15:37:30 DP0 PP0 TP1 EP1] text`; without parallelism there is no rank in it.
 """
 
@@ -47,6 +49,8 @@ class Splitter:
     def __init__(self) -> None:
         self.tail = ""
         self.tail_t = 0.0
+        self.begun = False
+        """The first line end was seen: from there on all is this start's."""
 
     def feed(self, t: float, data: str) -> list[Line]:
         """The lines that `data` completes."""
@@ -54,6 +58,9 @@ class Splitter:
         self.tail = parts.pop()[-TAIL_LIMIT:]
         self.tail_t = t
         lines: list[Line] = []
+        if parts and not self.begun:
+            self.begun = True
+            parts[0] = _own(parts[0])
         for part in parts:
             if part:
                 _append(lines, part)
@@ -63,9 +70,19 @@ class Splitter:
         """The unfinished line, taken as finished."""
         lines: list[Line] = []
         if self.tail:
-            _append(lines, self.tail)
-            self.tail = ""
+            part = self.tail if self.begun else _own(self.tail)
+            if part:
+                _append(lines, part)
+            self.tail, self.begun = "", True
         return lines
+
+
+def _own(first: str) -> str:
+    """A log's first line without what another start may have left before it."""
+    message = _PREFIX.search(first)
+    if message is not None:
+        return first[message.start() :]
+    return "" if bar(first) is not None else first
 
 
 def _append(lines: list[Line], part: str) -> None:

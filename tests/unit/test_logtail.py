@@ -8,8 +8,17 @@ from pathlib import Path
 import pytest
 
 from sglangctl import logtail
-from sglangctl.logtail import Logtail, beginning_of_run, safe_cut
+from sglangctl.logtail import MARK_WORDS, Logtail, beginning_of_run, mark_end, safe_cut
 from sglangctl.masking import Masker
+
+RUN, NEXT, THIRD = "a" * 32, "b" * 32, "c" * 32
+BAR = "\rCapturing batches:  50%|#####     | 3/6 [00:01<00:01,  2.0it/s]"
+"""What a start that was killed leaves: no line end."""
+
+
+def mark(run: str) -> str:
+    """What the unit writes before a start."""
+    return f"\n{MARK_WORDS}{run}\n"
 
 
 def text(tail: Logtail) -> str:
@@ -180,8 +189,74 @@ def test_where_a_run_begins_in_an_old_log(log: Path) -> None:
 
     old = line(now - 100, "old") + "no stamp\n"
     append(log, old + line(now - 10, "new") + line(now, "newer"))
-    assert beginning_of_run(log, now - 50) == len(old)
-    assert beginning_of_run(log, now - 10 + 0.7) == len(old)  # stamps are whole seconds
-    assert beginning_of_run(log, now + 50) == log.stat().st_size
+    assert beginning_of_run(log, RUN, now - 50) == len(old)
+    assert beginning_of_run(log, RUN, now - 10 + 0.7) == len(old)  # stamps are whole seconds
+    assert beginning_of_run(log, RUN, now + 50) == log.stat().st_size
     with pytest.raises(FileNotFoundError):
-        beginning_of_run(log.with_suffix(".gone"), now)
+        beginning_of_run(log.with_suffix(".gone"), RUN, now)
+
+
+def test_a_run_s_text_ends_before_the_mark_of_the_next(log: Path) -> None:
+    append(log, "")
+    tail = Logtail(log)
+    tail.poll()
+    tail.fence(RUN, over=lambda: True)
+    append(log, mark(RUN) + "one\n" + BAR + mark(NEXT) + "[2026-11-29 10:00:00] two\n")
+    got = "".join(piece.text for piece in tail.drain())
+    assert got.startswith("\n") and got.endswith("one\n" + BAR + "\n")
+    assert text(tail) == "" and tail.drain() == []  # what comes behind is the next one's
+    tail.fence(NEXT, over=lambda: True)
+    tail.go_on()
+    assert text(tail) == "[2026-11-29 10:00:00] two\n"
+    append(log, "three\n")
+    assert text(tail) == "three\n"
+
+
+def test_go_on_leaves_what_is_unfinished_behind(log: Path) -> None:
+    append(log, "")
+    tail = Logtail(log)
+    tail.poll()
+    append(log, BAR)
+    assert text(tail) == "\r"
+    tail.go_on()
+    append(log, "[2026-11-29 10:00:00] Init parallel begin.\n")
+    assert text(tail) == "[2026-11-29 10:00:00] Init parallel begin.\n"
+
+
+def test_a_mark_that_the_engine_wrote_itself_ends_nothing(log: Path) -> None:
+    append(log, "")
+    tail = Logtail(log)
+    tail.poll()
+    tail.fence(RUN, over=lambda: False)
+    append(log, mark(NEXT) + "on it goes\n")
+    assert text(tail).endswith("on it goes\n")
+
+
+def test_a_run_begins_behind_its_mark(log: Path) -> None:
+    before = "[2026-11-29 10:00:00] old\n" + BAR + mark(THIRD) + "died\n" + mark(RUN)
+    append(log, before + "import warning\n" + BAR)
+    assert mark_end(log, RUN) == len(before) == beginning_of_run(log, RUN, time.time())
+    assert mark_end(log, NEXT) is None
+    assert mark_end(log, "pid1-2") is None
+    os.truncate(log, 0)
+    append(log, "later\n")
+    assert mark_end(log, RUN) is None
+
+
+def test_without_a_mark_a_run_begins_at_its_stamp_behind_a_bar_too(log: Path) -> None:
+    now = int(time.time())
+    old = time.strftime("[%Y-%m-%d %H:%M:%S] old\n", time.localtime(now - 100)) + BAR
+    append(log, old + time.strftime("[%Y-%m-%d %H:%M:%S] new\n", time.localtime(now)))
+    assert beginning_of_run(log, RUN, now - 50) == len(old)
+
+
+def test_the_file_is_truncated_behind_a_fence(log: Path) -> None:
+    append(log, "")
+    tail = Logtail(log)
+    tail.poll()
+    append(log, "x" * 500 + mark(RUN))
+    tail.drain()
+    os.truncate(log, 0)
+    append(log, "rest of a line\r")
+    tail.go_on()
+    assert text(tail) == "rest of a line\r"

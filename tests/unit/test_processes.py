@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import signal
 import subprocess
+import sys
 import time
 from collections.abc import Iterator
 
@@ -96,3 +97,21 @@ def test_a_group_and_its_descendants_in_other_sessions() -> None:
 )
 def test_our_own_helper_in_the_unit_s_cgroup_is_left_out(line: str, helper: bool) -> None:
     assert is_helper(line.split()) is helper
+
+
+def test_how_a_zombie_ended() -> None:
+    child = subprocess.Popen([sys.executable, "-c", "import time; time.sleep(60)"])
+    try:
+        collector = Collector()
+        end = time.monotonic() + 10
+        while "sleep(60)" not in (alive := collector.sample([child.pid])[0]).name:
+            assert time.monotonic() < end
+        assert "exit_code" not in alive.event()
+        child.kill()
+        while (found := collector.sample([child.pid])) and found[0].state != "Z":
+            assert time.monotonic() < end
+            time.sleep(0.01)
+        assert found[0].event()["exit_code"] == -9 and "sleep(60)" in found[0].name
+    finally:
+        child.kill()
+        child.wait()

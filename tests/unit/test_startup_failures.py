@@ -69,6 +69,63 @@ def test_other_children_come_and_go() -> None:
     assert startup.tick(40).outcome == "pending"
 
 
+SPAWNED = "/opt/v/bin/python -B -c from multiprocessing.spawn import spawn_main; spawn_main("
+TRACKER = process(
+    9, "/opt/v/bin/python -B -c from multiprocessing.resource_tracker import main;main(5)"
+)
+
+
+def importing(world: int = 2) -> Startup:
+    """Two ranks and the detokenizer, none of which has its title yet."""
+    startup = Startup()
+    feed(startup, launch(tensor_parallel=world))
+    children = [process(pid, SPAWNED) for pid in (2, 3, 4)]
+    feed(startup, processes(5, MAIN, TRACKER, *children), raw(6, "UserWarning: x\n"))
+    return startup
+
+
+def dead(pid: int, **fields: Any) -> dict[str, Any]:
+    return {**process(pid, SPAWNED, "Z"), **fields}
+
+
+def test_a_rank_that_dies_before_its_title_is_named_within_two_seconds() -> None:
+    startup = importing()
+    killed = dead(3, exit_code=-9)
+    feed(startup, processes(10, MAIN, TRACKER, process(2, SPAWNED), killed, process(4, SPAWNED)))
+    said = startup.tick(12)
+    assert (said.outcome, said.cause) == ("failed", "rank-died")
+    assert "had no title yet (pid 3) is a zombie (exit status -9)" in said.evidence[0]
+
+
+@pytest.mark.parametrize("ended", [[], [dead(3)], [dead(3, exit_code=0)]])
+def test_one_that_is_gone_without_a_word_is_missed_in_time(ended: list[dict[str, Any]]) -> None:
+    startup = importing()
+    for t in range(10, 21):
+        feed(startup, processes(t, MAIN, TRACKER, process(2, SPAWNED), *ended, TP1))
+        if t < 20:
+            assert startup.tick(t + 0.9).outcome == "pending", t
+    said = startup.tick(22)
+    assert (said.outcome, said.cause) == ("failed", "rank-died")
+
+
+def test_a_helper_s_end_is_no_rank_s() -> None:
+    """All ranks have shown themselves: what else was spawned may come and go."""
+    startup = importing()
+    everyone = (MAIN, TRACKER, TP0, TP1, DETOKENIZER)
+    feed(startup, processes(10, *everyone, process(20, SPAWNED)))
+    for t in range(11, 40):
+        feed(startup, processes(t, *everyone, dead(20, exit_code=1)))
+    assert startup.tick(40).outcome == "pending"
+
+
+def test_ranks_that_get_their_titles_are_not_missed() -> None:
+    startup = importing()
+    feed(startup, processes(10, MAIN, TP0, process(3, SPAWNED), process(4, SPAWNED)))
+    for t in range(11, 40):
+        feed(startup, processes(t, MAIN, TP0, TP1, DETOKENIZER))
+    assert startup.tick(40).outcome == "pending"
+
+
 def test_the_logs_own_cause_is_waited_for() -> None:
     startup = loading()
     feed(startup, processes(30, MAIN, TP0, DETOKENIZER))

@@ -176,3 +176,42 @@ def test_the_tail_is_bounded() -> None:
         assert splitter.feed(t, "x" * 5000) == []
     assert len(splitter.tail) <= loglines.TAIL_LIMIT
     assert len(splitter.feed(101, "\n")) == 1
+
+
+FRAGMENT = "Capturing batches (bs=4):  50%|#####     | 3/6 [00:01<00:01,  2.0it/s]"
+"""The last state of a bar of a start that was killed: its line has no end."""
+SHARDS = "Loading safetensors checkpoint shards:  50% Completed | 3/6 [00:01<00:01,  2.0it/s]"
+
+
+@pytest.mark.parametrize("fragment", [FRAGMENT, SHARDS, "RuntimeError: no line end"])
+@pytest.mark.parametrize("pieces", [1, 2, 3])
+@pytest.mark.parametrize(
+    "first",
+    [
+        "[2026-11-29 15:37:30] server_args={'model_path': '/models/m'}\n",
+        "/opt/x.py:71: UserWarning: something\n",
+        "\n[2026-11-29 15:37:30] something\n",
+    ],
+)
+def test_what_a_killed_start_left_is_no_evidence(fragment: str, pieces: int, first: str) -> None:
+    startup = Startup()
+    feed(startup, launch())
+    whole = fragment + first
+    if pieces == 1:
+        feed(startup, raw(1, whole))
+    elif pieces == 2:
+        feed(
+            startup, raw(1, fragment), raw(2, first)
+        )  # it lies there for longer than half a second
+    else:
+        feed(startup, raw(1, fragment[:20]), raw(1.1, whole[20:60]), raw(1.2, whole[60:]))
+    said = feed(startup, raw(9, "more\n"))
+    assert (said.phase, said.progress) == ("importing", None)
+    assert not startup.failures.exceptions
+    assert feed(startup, log(10, "Init parallel begin.")).phase == "connecting"
+
+
+def test_a_bar_of_its_own_counts_from_the_first_one_on() -> None:
+    startup = Startup()
+    said = feed(startup, launch(), raw(1, f"\r{SHARDS}"))
+    assert (said.phase, said.progress) == ("loading", "target: 3 of 6 shards")

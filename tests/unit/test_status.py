@@ -99,7 +99,7 @@ def test_starting_has_progress_of_now(host: Host, capsys: pytest.CaptureFixture[
     host.engine()
     host.unit = Present("activating", "start-post", "success", "aa", 0, True, "active")
     writer = host.start()
-    writer.write(10, "log", data="Loading safetensors checkpoint shards:  50% 32/64 [00:01]\r")
+    writer.write(10, "log", data="\rLoading safetensors checkpoint shards:  50% 32/64 [00:01]\r")
     writer.write(10, "verdict", phase="loading", outcome="pending", cause=None)
     file = host.paths.starts("kimi") / "1-aa" / "journal.jsonl"
     os.utime(file, (time.time() - 30, time.time() - 30))

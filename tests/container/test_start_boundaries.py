@@ -1,0 +1,86 @@
+"""Where a start begins: its log behind a killed one's unfinished line, and starts that never get
+as far as a program."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from tests.container.conftest import HostFactory
+from tests.container.engine_unit import EngineUnit, poll, prepare
+from tests.hosts.host import Host
+
+pytestmark = [pytest.mark.container, pytest.mark.timeout(300)]
+
+BAR = "\\rCapturing batches (bs=4):  50%|#####     | 3/6 [00:01<00:01,  2.0it/s]"
+AGAIN = "[Service]\nRestartSec=0.2\n"
+
+
+@pytest.fixture(scope="module")
+def host(module_host_factory: HostFactory) -> Host:
+    made = module_host_factory("host", gpus=2)
+    prepare(made)
+    return made
+
+
+@pytest.fixture
+def engine(host: Host, tmp_path: Path) -> Iterator[EngineUnit]:
+    unit = EngineUnit(host, tmp_path)
+    yield unit
+    unit.stop()
+
+
+def phases(engine: EngineUnit, start: str) -> list[str]:
+    """The phases of a start, each once, in the order of its journal."""
+    events = [event for event in engine.events(start) if event["kind"] == "verdict"]
+    return list(dict.fromkeys(event["phase"] for event in events))
+
+
+def said(engine: EngineUnit, start: str) -> str:
+    return "".join(e["data"] for e in engine.events(start) if e["kind"] == "log")
+
+
+def unfinished(engine: EngineUnit) -> None:
+    """The engine's last words: a bar without a line end."""
+    engine.host.exec("sh", "-c", f"printf '%b' '{BAR}' >> {engine.log}")
+
+
+@pytest.mark.parametrize("how", ["kill", "restart", "rotated", "no watch"])
+def test_a_start_after_a_killed_one_is_told_from_its_own_words(
+    engine: EngineUnit, how: str
+) -> None:
+    engine.configure(standin={"START_S": 2.5, "LOADING_S": 3}, unit_lines=AGAIN)
+    engine.start()
+    engine.until_phase("loading")
+    unfinished(engine)
+    watch = f"sglang-watch@{engine.name}"
+    if how == "restart":  # the next start's words are there before the watch knows of the end
+        engine.host.exec("systemctl", "restart", "--no-block", engine.unit)
+    else:
+        if how == "no watch":
+            engine.host.exec("systemctl", "kill", "--signal=STOP", watch)
+        engine.host.exec("kill", "-9", str(engine.main_pid()))
+    assert poll(lambda: engine.show("NRestarts") == "1" or how == "restart", 20)
+    if how == "no watch":  # it comes back in the middle of the next start
+        assert poll(lambda: "Load weight begin" in engine.tail().split("sglangctl: start")[-1], 20)
+        unfinished(engine)
+        engine.host.exec("systemctl", "kill", "--signal=KILL", watch)
+    if how == "rotated":
+        engine.host.exec("sh", "-c", f"cp {engine.log} {engine.log}.1 && : > {engine.log}")
+    assert poll(lambda: len(engine.starts()) == 2, 30), engine.tail()
+    old, new = engine.starts()
+    engine.until("ready")
+    order = [name for name in phases(engine, new) if name not in ("launching", "capturing")]
+    assert "capturing" not in phases(engine, new)
+    assert order[-1] == "serving" and order == sorted(order, key=PHASES.index), order
+    text = said(engine, new)
+    assert "Capturing batches" not in text or how == "no watch"
+    assert text.count("Uvicorn running on") == 1 and "sglangctl: start" not in text
+    assert text.count("Load weight begin") == 1
+    if how != "rotated":
+        assert "server_args=" in text and said(engine, old).count("server_args=") == 1
+
+
+PHASES = ["importing", "connecting", "loading", "allocating", "binding", "warming", "serving"]
