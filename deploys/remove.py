@@ -1,7 +1,7 @@
 """Stop the engines and take away what was put on the host; never weights, never foreign units."""
 
-from roles.job import begin
-from roles.switch.deploy import remove_engines
+from roles.visit import visit
+from roles.switch.ending import remove_engines
 
-if job := begin("remove"):
+if job := visit("remove"):
     remove_engines(job)

@@ -1,7 +1,7 @@
 """Stop the engines and keep them down, also after a reboot; deploys/sglang.py starts them again."""
 
-from roles.job import begin
-from roles.switch.deploy import stop_engines
+from roles.visit import visit
+from roles.switch.ending import stop_engines
 
-if job := begin("stop"):
+if job := visit("stop"):
     stop_engines(job)

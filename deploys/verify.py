@@ -1,7 +1,7 @@
 """Ask every engine for the proof that it serves; changes nothing on the host."""
 
-from roles.job import begin
+from roles.visit import visit
 from roles.readiness.deploy import verify
 
-if job := begin("verify"):
+if job := visit("verify"):
     verify(job)

@@ -19,6 +19,9 @@ from sglangctl.terminal import harmless
 
 # The deploy file is run once per host: what is shared between hosts must live in a module.
 MESSAGES: dict[str, list[str]] = {}
+WRONG = "the inventory is wrong, nothing was touched:"
+REFUSED: set[str] = set()
+"""Hosts that were not connected to: they are wrong in the inventory."""
 
 
 class HostFailed(Exception):

@@ -17,18 +17,21 @@ from jinja2 import TemplateError
 from pyinfra.context import host
 
 from roles.engine.venv import Venv
-from roles.failing import fail_host
+from roles.failing import WRONG, fail_host
 from roles.host import program
 from roles.host.managed import Managed, ManagedDirectory, ManagedFile
 from roles.host.snapshot import snapshot
 from roles.kernel.deploy import probe_request as kernel_request
 from roles.readiness.report import report_once
 from roles.spec import render
+from roles.spec.errors import Need
 from roles.spec.model import EngineSpec, HostSpec
 from roles.spec.render import Release
 from sglangctl.release import FILES
 
 STATE = "/var/lib/sglangctl"
+CANNOT_RENDER = (TemplateError, ValueError, OSError)
+"""What `make` raises."""
 
 
 @dataclass(frozen=True)
@@ -120,41 +123,53 @@ class Job:
 
 def begin(deploy: str) -> Job | None:
     """The current host's job; None when this host has failed (and has been told why)."""
-    report_once(deploy)
-    errors = host.data.get("sglang_errors")
-    if errors:
-        fail_host("\n".join(["the inventory is wrong, nothing was touched:", *errors]))
-        return None
-    spec = host.data.get("sglang_host")
-    if not isinstance(spec, HostSpec):
-        fail_host(
-            "this host has no engines in the inventory: use inventory.py of this checkout, or give "
-            "the host its data with roles.spec"
-        )
+    if not right(deploy, Need.FILES):
         return None
     try:
-        job = make(spec, sudo=bool(host.data.get("_sudo")))
-    except (TemplateError, ValueError, OSError) as error:
+        job = make(host.data.get("sglang_host"), sudo=bool(host.data.get("_sudo")))
+    except CANNOT_RENDER as error:
         fail_host(f"what the inventory describes cannot be rendered, nothing was touched: {error}")
         return None
-    facts = job.facts()
+    return job if fit(job.facts(), deploy) else None
+
+
+def right(deploy: str, need: Need) -> bool:
+    """Whether nothing that is needed is wrong in the inventory; else the host has failed."""
+    report_once(deploy)
+    mistakes = host.data.get("sglang_mistakes")
+    if mistakes is None:
+        fail_host(
+            "this host has no engines in the inventory: use inventory.py of this checkout, or give "
+            "the host its data with roles.inventory"
+        )
+        return False
+    errors = [mistake.text for mistake in mistakes if mistake.need <= need]
+    if errors:
+        fail_host("\n".join([WRONG, *errors]))
+    return not errors
+
+
+def fit(facts: dict[str, Any] | None, deploy: str) -> bool:
+    """Whether something can be done on this host; else it has failed."""
     if facts is None:
-        return None
+        return False
     unfit = why_unfit(facts, deploy)
-    if unfit is not None:
-        fail_host(unfit)
-        return None
-    return job
+    if unfit:
+        fail_host("\n".join(unfit))
+    return not unfit
 
 
-def why_unfit(facts: dict[str, Any], deploy: str) -> str | None:
-    """Why nothing can be done on this host, as one sentence; None when something can."""
+def why_unfit(facts: dict[str, Any], deploy: str) -> list[str]:
+    """Why nothing can be done on this host, a sentence each; empty when something can."""
+    found = []
     if facts.get("uid") != 0:
-        return f"{deploy} needs root on the host: set `ssh: {{user: root}}` or `sudo: true` for it"
+        found.append(
+            f"{deploy} needs root on the host: set `ssh: {{user: root}}` or `sudo: true` for it"
+        )
     if facts.get("systemd") is None:
         reason = (facts.get("reasons") or {}).get("systemd", "it does not answer")
-        return f"{deploy} needs a host that is run by systemd: {reason}"
-    return None
+        found.append(f"{deploy} needs a host that is run by systemd: {reason}")
+    return found
 
 
 def make(spec: HostSpec, sudo: bool = False) -> Job:

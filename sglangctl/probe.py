@@ -5,7 +5,8 @@ part's name; the exit status is 0 all the same. --request takes a JSON object: {
 wanted sha256 or null}, "paths": [for their disks], "users": [names], "dists": {venv: [names]},
 "kernels": {engine: {venv, sm}},
 "engines": [names], "engine_configs": [objects as in /etc/sglangctl/engines], "host_config": object
-as in host.json, "plan": engine's name or a list, "policy": declared|engines|all}.
+as in host.json, "plan": engine's name or a list, "policy": declared|engines|all, "stop" and
+"remove": [engines' names] whose stop or removal is to be planned, configured or not}.
 """
 
 from __future__ import annotations
@@ -77,7 +78,10 @@ class Probe:
     """address, port, owners: [{pid, name, user, unit}]."""
     engines: dict[str, Any] | None = None
     plans: dict[str, Any] = field(default_factory=dict)
-    """Engine -> what its switch would stop and end (`sglangctl free NAME --stop --dry-run`)."""
+    """Engine -> what its switch would stop and end (`sglangctl free NAME --stop --dry-run`); for
+    the request's `stop` and `remove` what `sglangctl stop NAME` would."""
+    removals: dict[str, Any] = field(default_factory=dict)
+    """Engine -> what `sglangctl remove NAME` would delete: {lines, refused}."""
     reasons: dict[str, str] = field(default_factory=dict)
 
 
@@ -123,6 +127,8 @@ def parse_request(text: str) -> dict[str, Any]:
         "host_config": dict,
         "plan": (str, list),
         "policy": str,
+        "stop": list,
+        "remove": list,
     }
     for name, value in request.items():
         if name not in kinds:
@@ -193,6 +199,15 @@ def _about_engines(found: Probe, part: _Parts, request: Mapping[str, Any], paths
     from sglangctl import holders, probe_engines, sockets, units
 
     host, engines = _inventory(found, request, paths)
+    ending = {kind: request[kind] for kind in ("stop", "remove") if request.get(kind)}
+    if ending:
+        from sglangctl import endings
+
+        configured = dict(engines)
+        try:
+            engines = {**endings.unconfigured(ending), **engines}
+        except ValueError as error:
+            raise RequestError(str(error)) from None
     wanted = [name for engine in engines.values() for name in probe_engines.units_of(engine)]
     shown = units.show(wanted)
     found.systemd = part("systemd", units.version, "systemd is not the init of this machine")
@@ -217,6 +232,8 @@ def _about_engines(found: Probe, part: _Parts, request: Mapping[str, Any], paths
     found.listening = _listening(listeners or (), looked)
     found.holders = _holders(looked, host, engines, shown or {})
     _plans(found, request, host, engines)
+    if ending:
+        endings.look(found.plans, found.removals, ending, host, configured, paths)
 
 
 def _inventory(

@@ -6,14 +6,16 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 from pyinfra.api import deploy
-from pyinfra.context import state
+from pyinfra.context import host, state
 
 from roles.engine.operations import engine_facts
 from roles.host.managed import change
 from roles.job import EngineJob, Job
 from roles.readiness.operations import proved, reached, serving
 from roles.readiness.subject import Subject
+from roles.spec.model import EngineSpec
 from roles.switch.deploy import decision_of
+from roles.visit import Visit
 from sglangctl.story import PROVEN
 
 
@@ -26,7 +28,7 @@ def wait_until_serving(job: Job) -> None:
     """
     before = job.facts()
     for engine in job.each():
-        subject = subject_of(engine)
+        subject = subject_of(engine.spec)
         settled = settled_of(engine, job, before)
         serving(
             name=f"{engine.name}: serves",
@@ -39,18 +41,18 @@ def wait_until_serving(job: Job) -> None:
 
 
 @deploy("Verify")
-def verify(job: Job) -> None:
+def verify(job: Visit) -> None:
     """
     Ask each engine for the proof that it serves, whatever was found before.
 
-    + job: the host's job
+    + job: the host and its engines
     """
     proved(
         name="engines serve",
-        subjects=[subject_of(engine) for engine in job.engines],
+        subjects=[subject_of(engine) for engine in job.specs],
         sudo=job.sudo,
     )
-    for engine in job.each():
+    for engine in host.loop(job.specs):
         reached(
             name=f"{engine.name}: clients reach it",
             subject=subject_of(engine),
@@ -58,15 +60,14 @@ def verify(job: Job) -> None:
         )
 
 
-def subject_of(engine: EngineJob) -> Subject:
-    spec = engine.spec
+def subject_of(spec: EngineSpec) -> Subject:
     return Subject(
         name=spec.name,
         unit=spec.unit,
         served_name=spec.model.served_name,
         limits=spec.limits,
         reachable_at=spec.reachable_at,
-        api_key=spec.api_key.reveal() if spec.api_key else None,
+        api_key=spec.api_key,
     )
 
 

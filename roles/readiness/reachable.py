@@ -8,6 +8,7 @@ from dataclasses import dataclass
 import requests
 
 from roles.readiness.subject import Subject
+from roles.spec.secret import SecretError
 from sglangctl.terminal import cut, harmless
 
 TIMEOUT_S = 10.0
@@ -17,9 +18,9 @@ PAUSE_S = 2.0
 
 @dataclass(frozen=True)
 class Reach:
-    """`ok` and a sentence for the operator."""
+    """`ok` (None: it could not be asked) and a sentence for the operator."""
 
-    ok: bool
+    ok: bool | None
     url: str
     sentence: str
 
@@ -29,17 +30,21 @@ def reach(subject: Subject) -> Reach | None:
     if subject.reachable_at is None:
         return None
     url = subject.reachable_at.rstrip("/") + "/v1/models"
+    try:
+        key = subject.api_key.reveal() if subject.api_key else None
+    except SecretError as error:
+        return Reach(None, url, f"{url} cannot be asked without the api key: {error}")
     for attempt in range(TRIES):
         if attempt:
             time.sleep(PAUSE_S)
-        result = _ask(url, subject)
+        result = _ask(url, subject, key)
         if result.ok:
             break
     return result
 
 
-def _ask(url: str, subject: Subject) -> Reach:
-    headers = {"Authorization": f"Bearer {subject.api_key}"} if subject.api_key else {}
+def _ask(url: str, subject: Subject, key: str | None) -> Reach:
+    headers = {"Authorization": f"Bearer {key}"} if key else {}
     with requests.Session() as session:
         # The controller's proxy settings and .netrc are not the clients'.
         session.trust_env = False

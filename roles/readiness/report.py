@@ -123,10 +123,9 @@ def document(state: State, deploy: str) -> dict[str, Any]:
 
 def of_host(state: State, host: Host) -> dict[str, Any]:
     outcome = "ok"
-    if host not in state.activated_hosts:
-        outcome = "unreachable"
-    elif host in state.failed_hosts:
-        outcome = "failed"
+    if host in state.failed_hosts:
+        tried = host in state.activated_hosts or host.name in failing.REFUSED
+        outcome = "failed" if tried else "unreachable"
     return {
         "host": host.name,
         "outcome": outcome,

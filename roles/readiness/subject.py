@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 
 from roles.host import program
+from roles.spec.secret import Secret
 from sglangctl.config import Limits
 
 
@@ -13,7 +14,8 @@ class Subject:
     """An engine to be followed and proved.
 
     `reachable_at` is the address that clients use (`http://host:port`, None: not checked from
-    here); `api_key` is only for that request and never leaves the controller's memory.
+    here); `api_key` is only for that request and never leaves the controller's memory. It may be
+    one that could not be read: that is told where it is asked for.
     """
 
     name: str
@@ -21,6 +23,6 @@ class Subject:
     served_name: str
     limits: Limits = field(default_factory=Limits)
     reachable_at: str | None = None
-    api_key: str | None = field(default=None, repr=False)
+    api_key: Secret | None = field(default=None, repr=False)
     program: tuple[str, ...] = (program.LINK,)
     """How sglangctl is called on the host."""

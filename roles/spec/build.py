@@ -3,32 +3,24 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any, Protocol
+from typing import Any
 
-from roles.spec import checks, flags, nccl
+from roles.spec import checks, nccl
 from roles.spec import pins as pinning
+from roles.spec.errors import Path
 from roles.spec.model import EngineSpec, Install, Kernel, Model, Nccl
 from roles.spec.secret import Secret
 from sglangctl.config import Drafter, Limits, Readiness
 
 
-class ReadSecret(Protocol):
-    """Reads `{file: ...}` or `{env: ...}`, which stands at a place within the engine."""
-
-    def __call__(self, source: Mapping[str, Any], *inner: str) -> Secret: ...
-
-
 def build_engine(
-    name: str, engine: Mapping[str, Any], *, read_secret: ReadSecret, kernel: Kernel
+    name: str, engine: Mapping[str, Any], secrets: Mapping[Path, Secret], kernel: Kernel
 ) -> EngineSpec:
-    """The spec; nothing is checked any more."""
+    """The spec; nothing is checked any more. `secrets` by their places in the engine."""
     given = engine["flags"]
     secret_flags = {
-        flag: read_secret(value, "flags", flag)
-        for flag, value in given.items()
-        if flags.is_secret(flag) and value is not None
+        str(place[1]): secret for place, secret in secrets.items() if place[0] == "flags"
     }
-    key = engine.get("api_key")
     install = engine["install"]
     pins = tuple(map(pinning.tidy, install["packages"]))
     if not any(pinning.distribution(pin) == "sglang" for pin in pins):
@@ -49,7 +41,7 @@ def build_engine(
         gpus="all" if engine["gpus"] == "all" else tuple(sorted(map(int, engine["gpus"]))),
         listen=engine["listen"],
         port=int(engine["port"]),
-        api_key=read_secret(key, "api_key") if key else None,
+        api_key=secrets.get(("api_key",)),
         flags={
             flag: value
             for flag, value in {**profile.flags, **given}.items()

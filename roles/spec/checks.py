@@ -55,10 +55,10 @@ def check_texts(value: Any, report: Report, where: Path = ()) -> None:
 
 
 def check_host(engines: dict[str, dict[str, Any]], report: Report) -> None:
-    """Rules between the engines of one host."""
+    """Rules between the engines of one host; a port or GPUs that are wrong are not there."""
     ports: dict[int, str] = {}
     for name, engine in sorted(engines.items()):
-        other = ports.setdefault(engine["port"], name)
+        other = ports.setdefault(engine["port"], name) if "port" in engine else name
         if other != name:
             found = f"{engine['port']}, which engine {other} has, too"
             report(("engines", name, "port"), found, "a port of its own for each engine", None)
@@ -75,7 +75,7 @@ def _check_shared_gpus(engines: dict[str, dict[str, Any]], report: Report) -> No
     everything: str | None = None
     lists: list[str] = []
     for name, engine in sorted(engines.items()):
-        if engine["flags"].get("device") == "cpu":
+        if "gpus" not in engine or engine["flags"].get("device") == "cpu":
             continue
         where = ("engines", name, "gpus")
         other = everything or (lists[0] if engine["gpus"] == "all" and lists else None)
@@ -219,6 +219,17 @@ def _check_flag_names(engine: dict[str, Any], report: Report) -> None:
             allowed = f"a flag that SGLang {flag_names.VERSION} has"
             found = f"the unknown flag --{name}"
             report(("flags", name), found, allowed, closest(name, flag_names.FLAGS))
+
+
+def secret_references(engine: dict[str, Any]) -> dict[Path, dict[str, str]]:
+    """Where an engine names a secret of the controller, and how: {file: ...} or {env: ...}."""
+    found: dict[Path, dict[str, str]] = {}
+    if engine.get("api_key"):
+        found[("api_key",)] = engine["api_key"]
+    for name, value in engine["flags"].items():
+        if flags.is_secret(name) and _is_reference(value):
+            found[("flags", name)] = value
+    return found
 
 
 def _is_reference(value: Any) -> bool:

@@ -1,15 +1,14 @@
-"""What inventory.py gives to pyinfra: hosts with their data, or one sentence and an end."""
+"""Which inventory is used, and its hosts as pyinfra takes them."""
 
 from __future__ import annotations
 
+import hashlib
 import os
 import re
-import sys
 from pathlib import Path
 from typing import Any
 
 from roles.spec.errors import InventoryError, shown
-from roles.spec.load import load_inventory
 from roles.spec.model import HostEntry
 from roles.spec.reading import UnreadableFile, expanded
 
@@ -39,31 +38,25 @@ def inventory_path() -> Path:
     )
 
 
-def pyinfra_hosts() -> list[tuple[str, dict[str, Any]]]:
-    """pyinfra's list of (name, data); ends the program when there is no usable file."""
-    try:
-        inventory = load_inventory(inventory_path())
-    except InventoryError as error:
-        raise SystemExit(f"sglang-provision: {error}") from None
-    for line in inventory.errors:
-        print(f"sglang-provision: no host uses this, and it is wrong: {line}", file=sys.stderr)
-    return [(pyinfra_name(entry), host_data(entry)) for entry in inventory.hosts]
-
-
 def host_data(entry: HostEntry) -> dict[str, Any]:
     """pyinfra's data of a host, with ours."""
-    return {**entry.data, "sglang_host": entry.spec, "sglang_errors": list(entry.errors)}
+    return {
+        **entry.data,
+        "sglang_host": entry.spec,
+        "sglang_engines": list(entry.engines),
+        "sglang_mistakes": list(entry.mistakes),
+    }
 
 
 def pyinfra_name(entry: HostEntry) -> str:
-    """The name under which pyinfra connects.
+    """The name under which pyinfra has the host.
 
     pyinfra ends the whole run on a name of a connector that it does not know, so a name that
-    cannot be right becomes one that nobody can have (RFC 2606): that host alone fails, and
-    its mistakes are printed here because no deploy will get to it.
+    cannot be right becomes one that nobody can have (RFC 2606).
     """
-    if entry.spec is not None or not any("the host name" in line for line in entry.errors):
+    if not any("the host name" in mistake.text for mistake in entry.mistakes):
         return entry.name
-    for line in entry.errors:
-        print(f"sglang-provision: {line}", file=sys.stderr)
-    return re.sub(r"[^A-Za-z0-9.-]+", "-", entry.name).strip("-.")[:60] + ".invalid"
+    plain = re.sub(r"[^A-Za-z0-9.-]+", "-", entry.name).strip("-.")[:60]
+    # Two such names must not become one.
+    digest = hashlib.sha256(entry.name.encode("utf-8", "surrogatepass")).hexdigest()[:4]
+    return f"{plain}-{digest}.invalid" if plain else f"{digest}.invalid"

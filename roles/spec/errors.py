@@ -6,6 +6,7 @@ import difflib
 import json
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+from enum import IntEnum
 from typing import Any
 
 from sglangctl.masking import mask_addresses
@@ -21,6 +22,33 @@ class InventoryError(Exception):
     """A file that cannot be used for any host; the text is one line for the operator."""
 
 
+class Need(IntEnum):
+    """What a deploy needs of a host's part of the inventory; each needs the ones before, too.
+
+    A mistake stops a deploy that needs what it is in, and no other: whoever stops an engine in
+    the middle of the night needs neither its api key nor its flags.
+    """
+
+    HOST = 0
+    """The way to the host, and its engines' names."""
+    ENGINES = 1
+    """What its engines are."""
+    FILES = 2
+    """The secrets and files on the controller that the engines name."""
+
+
+@dataclass(frozen=True)
+class Mistake:
+    """One line for the person who wrote it, and what needs it to be right."""
+
+    text: str
+    need: Need
+
+    def to_json(self) -> str:
+        """For `pyinfra inventory.py debug-inventory`."""
+        return self.text
+
+
 @dataclass(frozen=True)
 class Problem:
     """One mistake: where it is, what was found, what is allowed, and what was perhaps meant."""
@@ -31,6 +59,7 @@ class Problem:
     found: str
     allowed: str
     meant: str | None = None
+    need: Need = Need.ENGINES
 
     def __str__(self) -> str:
         place = self.file if self.line is None else f"{self.file}:{self.line}"

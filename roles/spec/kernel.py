@@ -54,7 +54,7 @@ def read(kernel: Mapping[str, Any], folder: FilePath, report: Report) -> Kernel:
                 else str(error)
             )
             found = f"{shown(name)}, which {reason}"
-            report(("patches", index), found, "a patch file on the controller", None)
+            report(("kernel", "patches", index), found, "a patch file on the controller", None)
             continue
         patches.append(Patch(path.name, hashlib.sha256(content).hexdigest(), content))
     arch, jobs = kernel.get("arch"), kernel["max_jobs"]

@@ -7,32 +7,43 @@ from collections.abc import Mapping
 from pathlib import Path as FilePath
 from typing import Any
 
-from roles.spec import checks, kernel, schema
+from roles.spec import checks, kernel, pruning, schema, ssh
 from roles.spec.build import build_engine
 from roles.spec.document import Document, read
-from roles.spec.errors import InventoryError, Path, Problem, closest, dotted, shown
+from roles.spec.errors import InventoryError, Mistake, Need, Path, closest, shown
 from roles.spec.merge import deep_merge, has_path
-from roles.spec.model import EngineSpec, HostEntry, HostSpec, Inventory
-from roles.spec.reading import UnreadableFile, expanded
+from roles.spec.model import HostEntry, HostSpec, Inventory, Kernel
+from roles.spec.problems import Problems
 from roles.spec.secret import Secret, SecretError, read_secret
 
 CONNECTORS = ("docker", "dockerssh", "local", "ssh")
 """pyinfra connectors of hosts that this tool can deploy to (`@docker/NAME`)."""
 
 
-def load_inventory(path: str | FilePath, environ: Mapping[str, str] | None = None) -> Inventory:
+def load_inventory(
+    path: str | FilePath, environ: Mapping[str, str] | None = None, *, key_is_given: bool = False
+) -> Inventory:
     """Read an inventory and the secrets that it names.
 
     InventoryError only where no host can be told from another: a file that cannot be read, is
     not YAML, or has no hosts. Everything else is an error of the hosts that it concerns.
+
+    + key_is_given: pyinfra was called with an ssh key or its passphrase (--ssh-key)
     """
     path = FilePath(path)
-    return build(read(path), path.parent, os.environ if environ is None else environ)
+    environ = os.environ if environ is None else environ
+    return build(read(path), path.parent, environ, key_is_given=key_is_given)
 
 
-def build(document: Document, folder: FilePath, environ: Mapping[str, str]) -> Inventory:
+def build(
+    document: Document,
+    folder: FilePath,
+    environ: Mapping[str, str],
+    *,
+    key_is_given: bool = False,
+) -> Inventory:
     """An inventory from a document; `folder` is where relative paths on the controller start."""
-    general = _Problems(document)
+    general = Problems(document)
     content = document.content
     known = ("engines", "hosts")
     for key in content:
@@ -42,7 +53,7 @@ def build(document: Document, folder: FilePath, environ: Mapping[str, str]) -> I
     if not isinstance(hosts, dict) or not hosts:
         found = shown(hosts) if "hosts" in content else "nothing"
         general.add(("hosts",), found, "a mapping of host names with at least one host", None)
-        raise InventoryError("\n".join(general.lines))
+        raise InventoryError("\n".join(mistake.text for mistake in general.mistakes))
     bases = content.get("engines") or {}
     if not isinstance(bases, dict):
         general.add(("engines",), shown(bases), "a mapping of engine names", None)
@@ -50,9 +61,9 @@ def build(document: Document, folder: FilePath, environ: Mapping[str, str]) -> I
     entries = []
     used: set[str] = set()
     for name, given in hosts.items():
-        problems = _Problems(document)
+        problems = Problems(document)
         host = _Host(name, given, bases, problems, folder, environ)
-        entry = host.entry(general.lines)
+        entry = host.entry(general.mistakes, key_is_given)
         used |= host.used
         entries.append(entry)
     return Inventory(document.file, tuple(entries), _unused(document, bases, used))
@@ -60,35 +71,11 @@ def build(document: Document, folder: FilePath, environ: Mapping[str, str]) -> I
 
 def _unused(document: Document, bases: dict[str, Any], used: set[str]) -> tuple[str, ...]:
     """Mistakes in bases that no host uses: no host fails for them, and they are not hidden."""
-    problems = _Problems(document)
+    problems = Problems(document)
     for name in bases:
         if name not in used:
             problems.validate("engine", bases[name], ("engines", name))
-    return tuple(problems.lines)
-
-
-class _Problems:
-    """Collects mistakes; each with the file, the line and the place that a person wrote."""
-
-    def __init__(self, document: Document) -> None:
-        self.document = document
-        self.found: list[Problem] = []
-
-    @property
-    def lines(self) -> list[str]:
-        ordered = sorted(self.found, key=lambda item: (item.line or 0, dotted(item.where)))
-        return list(dict.fromkeys(map(str, ordered)))
-
-    def add(self, where: Path, found: str, allowed: str, meant: str | None) -> None:
-        line = self.document.line(where)
-        self.found.append(Problem(self.document.file, line, where, found, allowed, meant))
-
-    def validate(self, definition: str, value: Any, where: Path) -> None:
-        schema.validate(
-            definition,
-            value,
-            lambda inner, *rest: self.add((*where, *inner), *rest),
-        )
+    return tuple(mistake.text for mistake in problems.mistakes)
 
 
 class _Host:
@@ -99,7 +86,7 @@ class _Host:
         name: str,
         given: Any,
         bases: dict[str, Any],
-        problems: _Problems,
+        problems: Problems,
         folder: FilePath,
         environ: Mapping[str, str],
     ) -> None:
@@ -112,26 +99,33 @@ class _Host:
         self.environ = environ
         self.used: set[str] = set()
 
-    def entry(self, general: list[str]) -> HostEntry:
+    def entry(self, general: list[Mistake], key_is_given: bool) -> HostEntry:
         """The host's entry; `general` are mistakes that concern all hosts."""
         self.check_name()
         self.problems.validate("host", self.without_engines(), self.where)
         checks.check_texts(self.without_engines(), self.report)
-        engines = self.merged_engines()
-        complete = {name: engine for name, engine in engines.items() if self.check(name, engine)}
-        checks.check_host(complete, self.report)
-        specs = tuple(self.engine(name, engine) for name, engine in sorted(complete.items()))
-        errors = (*general, *self.problems.lines)
-        data = self.data()
-        if errors:
-            return HostEntry(self.name, data, None, errors)
+        way = self.right_ssh()
+        ssh.check(way, self.folder, self.reporter(("ssh",)), key_is_given=key_is_given)
+        engines = {
+            name: self.checked(name, engine)
+            for name, engine in sorted(self.merged_engines().items())
+        }
+        checks.check_host(engines, self.report)
+        files = {name: self.files(name, engine) for name, engine in engines.items()}
+        mistakes = (*general, *self.problems.mistakes)
+        names = tuple(filter(schema.is_engine_name, sorted(self.given_engines())))
+        data = ssh.data(self.right_ssh(), self.folder)
+        if isinstance(self.given, dict) and self.given.get("sudo") is True:
+            data["_sudo"] = True
+        if any(mistake.need < Need.FILES for mistake in mistakes):
+            return HostEntry(self.name, data, None, names, mistakes)
         spec = HostSpec(
             self.name,
-            specs,
+            tuple(build_engine(name, engine, *files[name]) for name, engine in engines.items()),
             tuple(self.given.get("protected") or ()),
             tuple(self.given.get("containers") or ()),
         )
-        return HostEntry(self.name, data, spec)
+        return HostEntry(self.name, data, spec, names, mistakes)
 
     def check_name(self) -> None:
         name = self.name
@@ -141,6 +135,8 @@ class _Host:
             good = text and not name.startswith("-") and not any(mark in name for mark in "/\\$`'")
         else:
             good = text and connector in CONNECTORS and bool(argument) != (connector == "local")
+            # pyinfra ends the whole run on a name that its connector cannot read.
+            good = good and (connector != "dockerssh" or all(argument.partition(":")))
         if not good:
             allowed = "a host name, @local, @docker/NAME, @dockerssh/HOST:NAME or @ssh/HOST"
             meant = closest(connector, CONNECTORS) if name.startswith("@") else None
@@ -154,10 +150,23 @@ class _Host:
             return {**self.given, "engines": dict.fromkeys(engines)}
         return self.given
 
-    def merged_engines(self) -> dict[str, dict[str, Any]]:
+    def right_ssh(self) -> dict[str, Any]:
+        """The `ssh` key without what is wrong: pyinfra ends the whole run on a wrong type."""
+        given = self.given.get("ssh") if isinstance(self.given, dict) else None
+        wrong = {problem.where for problem in self.problems.found}
+        return {
+            key: value
+            for key, value in (given if isinstance(given, dict) else {}).items()
+            if (*self.where, "ssh", key) not in wrong
+        }
+
+    def given_engines(self) -> dict[str, Any]:
         given = self.given.get("engines") if isinstance(self.given, dict) else None
+        return given if isinstance(given, dict) else {}
+
+    def merged_engines(self) -> dict[str, dict[str, Any]]:
         merged: dict[str, dict[str, Any]] = {}
-        for name, override in (given if isinstance(given, dict) else {}).items():
+        for name, override in self.given_engines().items():
             base = self.bases.get(name, {})
             self.used.add(name)
             result = base if override is None else deep_merge(base, override)
@@ -168,13 +177,16 @@ class _Host:
                 self.report(("engines", name), shown(result), allowed, None)
         return merged
 
-    def check(self, name: str, engine: dict[str, Any]) -> bool:
-        """Report what is wrong with a merged engine; whether it can be built."""
-        before = len(self.problems.found)
-        where: Path = ("engines", name)
+    def checked(self, name: str, engine: dict[str, Any]) -> dict[str, Any]:
+        """Report what is wrong with a merged engine; it, without that and with its defaults.
+
+        What is right is looked at further, so that one round tells everything.
+        """
+        wrong: list[Path] = []
 
         def report(inner: Path, found: str, allowed: str, meant: str | None) -> None:
-            self.report((*where, *inner), found, allowed, meant)
+            wrong.append(inner)
+            self.report(("engines", name, *inner), found, allowed, meant)
 
         schema.validate("engine", engine, report)
         checks.check_texts(engine, report)
@@ -183,14 +195,13 @@ class _Host:
             allowed = "the folder of the model's weights on the host"
             meant = closest(name, self.bases) if name not in self.bases else None
             report(("model", "path"), "nothing", allowed, meant)
-        if len(self.problems.found) == before:
-            engine.update(schema.filled(schema.definition("engine"), engine))
-            for key in [key for key, value in engine.items() if value is None]:
-                del engine[key]
-            checks.check_engine(name, engine, report)
-            hosts = self.problems.document.content.get("hosts") or {}
-            kernel.check(engine["kernel"], [str(host) for host in hosts], report)
-        return len(self.problems.found) == before
+        right = schema.filled(schema.definition("engine"), pruning.pruned(engine, wrong))
+        taken_out = tuple(wrong)
+        further = pruning.untouched(report, taken_out)
+        checks.check_engine(name, right, further)
+        hosts = self.problems.document.content.get("hosts") or {}
+        kernel.check(right["kernel"], [str(host) for host in hosts], further)
+        return pruning.comparable(right, taken_out)
 
     def reporter(self, where: Path) -> schema.Report:
         """Reports mistakes below `where`."""
@@ -200,65 +211,28 @@ class _Host:
 
         return report
 
-    def report(self, inner: Path, found: str, allowed: str, meant: str | None) -> None:
+    def report(
+        self, inner: Path, found: str, allowed: str, meant: str | None, need: Need | None = None
+    ) -> None:
         """Report a mistake at the place in the file that it came from: the host, or a base."""
         where = (*self.where, *inner)
         if inner[:1] == ("engines",) and not has_path(self.problems.document.content, where):
             base: Path = ("engines", *inner[1:])
             if len(inner) > 2 and has_path(self.problems.document.content, base):
                 where = base
-        self.problems.add(where, found, allowed, meant)
+        self.problems.add(where, found, allowed, meant, need)
 
-    def secret(self, source: Mapping[str, Any], where: Path) -> Secret:
-        try:
-            return read_secret(source, self.folder, self.environ)
-        except SecretError as error:
-            self.report(where, str(error), "a secret that can be read", None)
-            return Secret("")
+    def files(self, name: str, engine: dict[str, Any]) -> tuple[dict[Path, Secret], Kernel]:
+        """The engine's secrets by their places in it, and its kernel with its patches, read."""
 
-    def engine(self, name: str, engine: dict[str, Any]) -> EngineSpec:
-        """The spec of an engine that passed all checks; reads its secrets and patches."""
-        where: Path = ("engines", name)
-        return build_engine(
-            name,
-            engine,
-            read_secret=lambda source, *inner: self.secret(source, (*where, *inner)),
-            kernel=kernel.read(engine["kernel"], self.folder, self.reporter((*where, "kernel"))),
-        )
+        def report(inner: Path, found: str, allowed: str, meant: str | None) -> None:
+            self.report(("engines", name, *inner), found, allowed, meant, Need.FILES)
 
-    def data(self) -> dict[str, Any]:
-        """pyinfra's host data; of a host with mistakes, only what is certainly right.
-
-        pyinfra ends the whole run on a value of the wrong type, so it must not see one.
-        """
-        given = self.given if isinstance(self.given, dict) else {}
-        data: dict[str, Any] = {}
-        wrong = {problem.where for problem in self.problems.found}
-        ssh = given.get("ssh")
-        for key, value in (ssh if isinstance(ssh, dict) else {}).items():
-            if key in _SSH_DATA and (*self.where, "ssh", key) not in wrong:
-                path = key in ("key", "known_hosts", "config")
-                data[_SSH_DATA[key]] = (
-                    os.path.abspath(self.folder / _home(value)) if path else value
-                )
-        if given.get("sudo") is True:
-            data["_sudo"] = True
-        return data
-
-
-_SSH_DATA = {
-    "hostname": "ssh_hostname",
-    "user": "ssh_user",
-    "port": "ssh_port",
-    "key": "ssh_key",
-    "known_hosts": "ssh_known_hosts_file",
-    "config": "ssh_config_file",
-    "host_key_checking": "ssh_strict_host_key_checking",
-}
-
-
-def _home(path: str) -> FilePath:
-    try:
-        return expanded(path)
-    except UnreadableFile:  # ~nobody: ssh will say that the file is not there
-        return FilePath(path)
+        secrets: dict[Path, Secret] = {}
+        for place, source in checks.secret_references(engine).items():
+            try:
+                secrets[place] = read_secret(source, self.folder, self.environ)
+            except SecretError as error:
+                report(place, str(error), "a secret that can be read", None)
+                secrets[place] = Secret("", missing=str(error))
+        return secrets, kernel.read(engine["kernel"], self.folder, report)

@@ -8,6 +8,7 @@ from dataclasses import asdict, dataclass, field
 from typing import Any, Literal
 
 from roles.spec import nccl
+from roles.spec.errors import Mistake, Need
 from roles.spec.secret import Secret
 from sglangctl.config import Drafter, Limits, Readiness
 
@@ -186,7 +187,20 @@ class HostEntry:
     data: Mapping[str, Any]
     """pyinfra's own host data (ssh_user, _sudo, ...), without ours."""
     spec: HostSpec | None
-    errors: tuple[str, ...] = ()
+    """None where something that it is made from is wrong. With mistakes in files alone it is
+    there, and the secrets that could not be read say so when they are asked for."""
+    engines: tuple[str, ...] = ()
+    """The engines' names, as far as they can be names."""
+    mistakes: tuple[Mistake, ...] = ()
+
+    @property
+    def errors(self) -> tuple[str, ...]:
+        """All mistakes, one line each."""
+        return tuple(mistake.text for mistake in self.mistakes)
+
+    def against(self, need: Need) -> tuple[str, ...]:
+        """The mistakes that matter to what needs this much."""
+        return tuple(mistake.text for mistake in self.mistakes if mistake.need <= need)
 
 
 @dataclass(frozen=True)

@@ -33,6 +33,11 @@ def definition(name: str) -> dict[str, Any]:
     return cast("dict[str, Any]", load()["$defs"][name])
 
 
+def is_engine_name(name: str) -> bool:
+    """Whether an engine can have this name."""
+    return _matches(definition("engine_name")["pattern"], name)
+
+
 def _pattern(
     validator: Any, pattern: str, instance: Any, schema: dict[str, Any]
 ) -> Iterator[ValidationError]:

@@ -21,15 +21,21 @@ class SecretError(Exception):
 
 
 class Secret:
-    """A value that shows itself only when asked to."""
+    """A value that shows itself only when asked to.
 
-    __slots__ = ("_value",)
+    + missing: why there is no value; who asks for it gets a SecretError with this sentence
+    """
 
-    def __init__(self, value: str) -> None:
+    __slots__ = ("_missing", "_value")
+
+    def __init__(self, value: str, missing: str | None = None) -> None:
         self._value = value
+        self._missing = missing
 
     def reveal(self) -> str:
-        """The value itself."""
+        """The value itself; SecretError where it could not be read."""
+        if self._missing is not None:
+            raise SecretError(self._missing)
         return self._value
 
     def __repr__(self) -> str:
@@ -41,10 +47,14 @@ class Secret:
         return format("***", spec)
 
     def __eq__(self, other: object) -> bool:
-        return isinstance(other, Secret) and other._value == self._value
+        return (
+            isinstance(other, Secret)
+            and other._value == self._value
+            and other._missing == self._missing
+        )
 
     def __hash__(self) -> int:
-        return hash(self._value)
+        return hash((self._value, self._missing))
 
 
 def read_secret(

@@ -13,7 +13,7 @@ from roles.host.operations import managed_files
 from roles.host.snapshot import JSON
 from roles.job import EngineJob, Job
 from roles.switch.decision import Decision, decide, watch_reasons
-from roles.switch.operations import possible, removed, stopped, switched, watch_restarted
+from roles.switch.operations import possible, switched, watch_restarted
 
 
 @deploy("Switch")
@@ -85,29 +85,3 @@ def watch_reasons_of(engine: EngineJob, job: Job) -> Callable[[JSON], list[str]]
 def host_time(facts: JSON) -> float:
     """The host's clock at the probe, in Unix seconds (a second's grace for what it cut off)."""
     return datetime.fromisoformat(facts["time"].replace("Z", "+00:00")).timestamp() + 1
-
-
-@deploy("Stop")
-def stop_engines(job: Job) -> None:
-    """
-    Stop each engine of the host and disable it.
-
-    + job: the host's job
-    """
-    for engine in job.each():
-        stopped(
-            name=f"{engine.name}: stopped", engine=engine.name, request=job.request, sudo=job.sudo
-        )
-
-
-@deploy("Remove")
-def remove_engines(job: Job) -> None:
-    """
-    Take each engine of the host away.
-
-    + job: the host's job
-    """
-    for engine in job.each():
-        removed(
-            name=f"{engine.name}: removed", engine=engine.name, request=job.request, sudo=job.sudo
-        )

@@ -10,11 +10,10 @@ from pyinfra.api import FunctionCommand, Host, State, StringCommand, operation
 from pyinfra.api.command import QuoteString
 from pyinfra.context import host
 
-from roles.engine.operations import engine_facts
 from roles.failing import HostFailed, checked, failing, say
 from roles.host import program
 from roles.host.operations import UNREAD, show
-from roles.host.snapshot import JSON, Input, forget, snapshot
+from roles.host.snapshot import JSON, forget, snapshot
 from roles.job import EngineJob
 from roles.readiness.interrupt import Interrupted, interruptible
 from roles.readiness.link import Link, LinkLost
@@ -212,77 +211,3 @@ def plan_lines(facts: JSON, engine: str) -> list[str]:
     plans: JSON = facts.get("plans") or {}
     plan = plans.get(engine) or {}
     return list(plan.get("lines") or [])
-
-
-@operation()
-def stopped(
-    engine: str, request: JSON, sudo: bool = False
-) -> Generator[FunctionCommand, None, None]:
-    """
-    Stop an engine, end what is left of it, and disable it.
-
-    + engine: its name
-    + request: what the probe is asked for
-    + sudo: whether commands need it on this host
-    """
-    facts = snapshot(request)
-    if facts is None:
-        yield failing(UNREAD)
-        return
-    about = engine_facts(facts, engine)
-    if is_down(about):
-        host.noop(f"{engine} is stopped")
-        return
-    show([f"stop of {engine}: the unit is {(about.get('unit') or {}).get('ActiveState')}"])
-    yield on_host("stop", engine, sudo)
-    forget()
-
-
-@operation()
-def removed(
-    engine: str, request: JSON, sudo: bool = False
-) -> Generator[FunctionCommand, None, None]:
-    """
-    Stop an engine and delete what we put on the host for it.
-
-    + engine: its name
-    + request: what the probe is asked for
-    + sudo: whether commands need it on this host
-    """
-    facts = snapshot(request)
-    if facts is None:
-        yield failing(UNREAD)
-        return
-    ours = [f"/etc/sglangctl/engines/{engine}.json", f"/etc/systemd/system/sglang-{engine}.service"]
-    about = engine_facts(facts, engine)
-    present = [path for path in ours if facts["files"][path]["kind"] != "absent"]
-    if not present and not (about.get("releases") or {}).get("staged"):
-        host.noop(f"nothing of {engine} is here")
-        return
-    show([f"removal of {engine}: its unit, configuration, releases, logs, caches and venv"])
-    yield on_host("remove", engine, sudo)
-    forget()
-
-
-def is_down(about: JSON) -> bool:
-    """Whether an engine's unit neither runs nor would start at boot."""
-    unit = about.get("unit") or {}
-    return unit.get("ActiveState") in (None, "inactive") and unit.get("UnitFileState") in (
-        None,
-        "",
-        "disabled",
-    )
-
-
-def on_host(command: str, engine: str, sudo: bool) -> FunctionCommand:
-    """Run `sglangctl COMMAND ENGINE` of this version, even where none is installed."""
-
-    def run(state: State, host: Host) -> None:
-        line = StringCommand("python3 -I -B -", QuoteString(command), QuoteString(engine))
-        ok, output = host.run_shell_command(line, _stdin=Input([program.loader()]), _sudo=sudo)
-        for text in output.stdout_lines:
-            say(host, text)
-        if not ok:
-            raise HostFailed("\n".join(output.stderr_lines) or f"sglangctl {command} failed")
-
-    return FunctionCommand(checked(run), (), {})

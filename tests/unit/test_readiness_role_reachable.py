@@ -11,6 +11,7 @@ import pytest
 
 from roles.readiness import reachable
 from roles.readiness.subject import Subject
+from roles.spec.secret import Secret
 
 
 class Server(HTTPServer):
@@ -70,10 +71,22 @@ def test_nothing_is_asked_without_an_address(server: Server) -> None:
 
 def test_the_api_key_is_sent_and_not_shown(server: Server) -> None:
     server.key = "planted-key"
-    assert reachable.reach(subject(server, api_key="planted-key")).ok  # type: ignore[union-attr]
-    wrong = reachable.reach(subject(server, api_key="other-key"))
+    right = reachable.reach(subject(server, api_key=Secret("planted-key")))
+    assert right is not None and right.ok
+    wrong = reachable.reach(subject(server, api_key=Secret("other-key")))
     assert wrong is not None and not wrong.ok and "another api key" in wrong.sentence
-    assert "planted-key" not in repr(subject(server, api_key="planted-key"))
+    assert "planted-key" not in repr(subject(server, api_key=Secret("planted-key")))
+
+
+def test_without_the_api_key_it_is_not_asked_and_says_why(server: Server) -> None:
+    server.key = "planted-key"
+    lost = Secret("", missing="environment variable K is not set on the controller")
+    found = reachable.reach(subject(server, api_key=lost))
+    assert found is not None and found.ok is None and server.asked == 0
+    assert found.sentence.endswith(
+        "cannot be asked without the api key: environment variable K is not set on the controller"
+    )
+    assert reachable.reach(subject(server, reachable_at=None, api_key=lost)) is None
 
 
 def test_the_controllers_proxy_is_not_the_clients(

@@ -220,7 +220,9 @@ def test_all_mistakes_at_once_in_the_order_of_the_file() -> None:
         "hosts.yml:4: hosts.h.sude",
         "hosts.yml:7: hosts.h.engines.e.model.path",
         "hosts.yml:8: hosts.h.engines.e.port",
+        "hosts.yml:9: hosts.h.engines.e.nccl.overrides.NCCL_P2P_LEVEL",
         "hosts.yml:10: hosts.h.engines.e.falgs",
+        "hosts.yml:11: hosts.h.engines.f.gpus",
         "hosts.yml:11: hosts.h.engines.f.model.path",
     ]
 

@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import jsonschema
+import paramiko
 import pytest
 
 from roles.spec import schema, variables
@@ -150,7 +151,13 @@ def test_every_key_of_an_engine_is_read(key: tuple[str, ...], tmp_path: Path) ->
 
 
 @pytest.mark.parametrize("key", leaves(HOST_KEYS), ids=".".join)
-def test_every_key_of_a_host_is_read(key: tuple[str, ...], tmp_path: Path) -> None:
+def test_every_key_of_a_host_is_read(
+    key: tuple[str, ...], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("HOME", str(tmp_path))
+    (tmp_path / ".ssh").mkdir()
+    paramiko.RSAKey.generate(1024).write_private_key_file(str(tmp_path / ".ssh/id_ed25519"))
+    (tmp_path / "ssh_config").touch()
     host: dict[str, Any] = {"engines": {"e": {"model": {"path": "/m"}}}}
     before = outcome(host, tmp_path, {"kimi": {"model": {"path": "/m"}}})
     put(host, key, HOST_KEYS[key]["examples"][0])

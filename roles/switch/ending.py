@@ -1,0 +1,151 @@
+"""Stopping and removing engines: by their names alone, whatever else the inventory says."""
+
+from __future__ import annotations
+
+from collections.abc import Generator
+
+from pyinfra.api import FunctionCommand, Host, State, StringCommand, deploy, operation
+from pyinfra.api.command import QuoteString
+from pyinfra.context import host
+
+from roles.engine.operations import engine_facts
+from roles.failing import HostFailed, checked, failing, say
+from roles.host import program
+from roles.host.operations import UNREAD, show
+from roles.host.snapshot import JSON, Input, forget, snapshot
+from roles.switch.operations import plan_lines
+from roles.visit import Visit
+
+
+@deploy("Stop")
+def stop_engines(job: Visit) -> None:
+    """
+    Stop each engine of the host and disable it.
+
+    + job: the host and its engines' names
+    """
+    for engine in job.each():
+        stopped(name=f"{engine}: stopped", engine=engine, request=job.request, sudo=job.sudo)
+
+
+@deploy("Remove")
+def remove_engines(job: Visit) -> None:
+    """
+    Take each engine of the host away.
+
+    + job: the host and its engines' names
+    """
+    for engine in job.each():
+        removed(name=f"{engine}: removed", engine=engine, request=job.request, sudo=job.sudo)
+
+
+@operation()
+def stopped(
+    engine: str, request: JSON, sudo: bool = False
+) -> Generator[FunctionCommand, None, None]:
+    """
+    Stop an engine, end what is left of it, and disable it.
+
+    + engine: its name
+    + request: what the probe is asked for
+    + sudo: whether commands need it on this host
+    """
+    facts = snapshot(request)
+    if facts is None:
+        yield failing(UNREAD)
+        return
+    if is_down(facts, engine):
+        host.noop(f"{engine} is stopped")
+        return
+    show([f"stop of {engine}:", *stop_lines(facts, engine)])
+    yield on_host("stop", engine, sudo)
+    forget()
+
+
+@operation()
+def removed(
+    engine: str, request: JSON, sudo: bool = False
+) -> Generator[FunctionCommand, None, None]:
+    """
+    Stop an engine and delete what we put on the host for it.
+
+    + engine: its name
+    + request: what the probe is asked for
+    + sudo: whether commands need it on this host
+    """
+    facts = snapshot(request)
+    if facts is None:
+        yield failing(UNREAD)
+        return
+    removal = (facts.get("removals") or {}).get(engine) or {}
+    if removal.get("refused"):
+        obstacle = f"{engine} cannot be removed: {removal['refused']}"
+        show([f"will fail: {obstacle}"])
+        yield failing(obstacle)
+        return
+    lines = list(removal.get("lines") or [])
+    if not any(line.startswith("remove ") for line in lines):
+        host.noop(f"nothing of {engine} is here")
+        return
+    running = [] if is_down(facts, engine) else stop_lines(facts, engine)
+    show([f"removal of {engine}:", *running, *lines])
+    yield on_host("remove", engine, sudo)
+    forget()
+
+
+def stop_lines(facts: JSON, engine: str) -> list[str]:
+    """The units and processes that a stop would end."""
+    about = engine_facts(facts, engine)
+    unit, watch = about.get("unit") or {}, about.get("watch") or {}
+    lines = []
+    if ending_plan(facts, engine):
+        lines += plan_lines(facts, engine)
+    elif not unit_is_down(unit):  # not configured there, or others are on its GPUs too
+        lines.append(f"stop sglang-{engine}.service ({states(unit)})")
+    if unit.get("UnitFileState") not in STAYS_DOWN:
+        lines.append(f"disable sglang-{engine}.service ({unit.get('UnitFileState')})")
+    if not unit_is_down(watch):
+        lines.append(f"stop and disable sglang-watch@{engine}.service ({states(watch)})")
+    return lines
+
+
+def ending_plan(facts: JSON, engine: str) -> JSON:
+    """The host's plan of a stop; empty where the units alone would be stopped."""
+    plan: JSON = (facts.get("plans") or {}).get(engine) or {}
+    return {} if plan.get("refused") else plan
+
+
+STAYS_DOWN = (None, "", "disabled")
+"""systemd's UnitFileState of a unit that does not start at boot."""
+
+
+def states(unit: JSON) -> str:
+    return f"{unit.get('ActiveState')}, {unit.get('UnitFileState') or 'no unit file'}"
+
+
+def unit_is_down(unit: JSON) -> bool:
+    """Whether a unit neither runs nor would start at boot."""
+    return unit.get("ActiveState") in (None, "inactive") and (
+        unit.get("UnitFileState") in STAYS_DOWN
+    )
+
+
+def is_down(facts: JSON, engine: str) -> bool:
+    """Whether nothing of an engine runs, nor would at boot: its units, and what they left."""
+    about = engine_facts(facts, engine)
+    units = (about.get("unit") or {}, about.get("watch") or {})
+    return all(map(unit_is_down, units)) and not ending_plan(facts, engine).get("processes_to_end")
+
+
+def on_host(command: str, engine: str, sudo: bool) -> FunctionCommand:
+    """Run `sglangctl COMMAND ENGINE` of this version, even where none is installed."""
+
+    def run(state: State, host: Host) -> None:
+        line = StringCommand("python3 -I -B -", QuoteString(command), QuoteString(engine))
+        ok, output = host.run_shell_command(line, _stdin=Input([program.loader()]), _sudo=sudo)
+        for text in output.stdout_lines:
+            say(host, text)
+        if not ok:
+            raise HostFailed("\n".join(output.stderr_lines) or f"sglangctl {command} failed")
+
+    return FunctionCommand(checked(run), (), {})

@@ -1,0 +1,112 @@
+"""What a stop or a removal of an engine would do now: for a plan. Read-only."""
+
+from __future__ import annotations
+
+import pwd
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+from sglangctl import ours, release
+from sglangctl.config import EngineConfig, HostConfig
+from sglangctl.paths import OWN_USER, Paths, checked_name
+from sglangctl.remove import VENV, other_engines
+
+
+def unconfigured(wanted: Mapping[str, Iterable[str]]) -> dict[str, EngineConfig]:
+    """What can be said of engines of which only the name is known: their units and folders.
+
+    ValueError for what is not an engine's name.
+    """
+    return {
+        name: EngineConfig(
+            name=checked_name(name),
+            unit=f"sglang-{name}.service",
+            user="",
+            port=0,
+            listen="",
+            model="",
+            served_name=name,
+        )
+        for names in wanted.values()
+        for name in names
+    }
+
+
+def look(
+    plans: dict[str, Any],
+    removals: dict[str, Any],
+    wanted: Mapping[str, Iterable[str]],
+    host: HostConfig,
+    configured: Mapping[str, EngineConfig],
+    paths: Paths,
+) -> None:
+    """Add to `plans` and `removals` what is `wanted`: {"stop": names, "remove": names}."""
+    for names in wanted.values():
+        for name in names:
+            if name in configured and name not in plans:
+                others = [other for key, other in configured.items() if key != name]
+                plans[name] = stop_plan(configured[name], host, others)
+    for name in wanted.get("remove", ()):
+        removals[name] = removal(name, paths)
+
+
+def stop_plan(
+    engine: EngineConfig, host: HostConfig, siblings: Sequence[EngineConfig]
+) -> dict[str, Any]:
+    """The plan of `sglangctl stop`, see there for why it does not look at `replaces`."""
+    from sglangctl import free
+
+    alone = replace(engine, replaces=())
+    return free.plan(alone, host, siblings, policy="declared", stop=True).to_json()
+
+
+def removal(name: str, paths: Paths) -> dict[str, Any]:
+    """`lines`: what `sglangctl remove` would delete, and what stays; `refused`: why nothing would
+    be done, None where something would."""
+    unit = paths.units / f"sglang-{checked_name(name)}.service"
+    if ours.foreign_unit(unit):
+        return {"lines": [], "refused": f"{unit} was not made by sglang-provision"}
+    try:
+        return {"lines": list(_lines(name, paths)), "refused": None}
+    except release.ReleaseError as error:
+        return {"lines": [], "refused": str(error)}
+
+
+def _lines(name: str, paths: Paths) -> Iterator[str]:
+    last = not other_engines(name, paths)
+    for path in _paths(name, paths, last):
+        if not (path.is_symlink() or path.exists()):
+            continue
+        weights = ours.weights_in(path)
+        if weights is not None:
+            yield f"stays: {path}: there are weights in it ({weights})"
+        else:
+            yield f"remove {path}"
+    if not last:
+        return
+    for user in sorted(one.pw_name for one in pwd.getpwall() if one.pw_gecos == OWN_USER):
+        yield f"remove user {user}"
+
+
+def _paths(name: str, paths: Paths, last: bool) -> list[Path]:
+    """In remove.py's order; `last`: no other engine needs what they share."""
+    found = [
+        *release.unused_venvs(paths, without=name),
+        paths.units / f"sglang-{name}.service",
+        paths.engine_log(name).parent,
+        paths.root / "var/cache/sglang" / name,
+        paths.root / f"etc/tmpfiles.d/sglang-{name}.conf",
+        paths.root / f"etc/logrotate.d/sglang-{name}",
+        paths.engine_state(name),
+        paths.engine_json(name),
+    ]
+    if last:
+        watch = paths.units / "sglang-watch@.service"
+        found += [] if ours.foreign_unit(watch) else [watch]
+        found += [paths.host_json, paths.kernel_cache.parent]
+        folders = sorted(paths.venvs.iterdir()) if paths.venvs.is_dir() else []
+        found += [one for one in folders if VENV.fullmatch(one.name)]
+        found += ours.programs(paths)
+    return list(dict.fromkeys(found))
