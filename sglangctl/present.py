@@ -6,8 +6,14 @@ from dataclasses import dataclass
 
 from sglangctl import starts, systemd
 from sglangctl.paths import Paths
+from sglangctl.unit import returncode
 
-PROPERTIES = "ActiveState,SubState,Result,InvocationID,NRestarts,Job"
+PROPERTIES = (
+    "ActiveState,SubState,Result,InvocationID,NRestarts,Job,"
+    "ExecMainPID,ExecMainCode,ExecMainStatus,ExecMainExitTimestampMonotonic"
+)
+STAYS = ("active", "reloading", "deactivating")
+"""ActiveStates of a run that is there until a queued job changes it."""
 
 
 @dataclass(frozen=True)
@@ -23,6 +29,8 @@ class Present:
     """A start, stop or restart is queued or at work."""
     watch: str
     """ActiveState of the watch."""
+    exit_status: int | None = None
+    """Of the last main process, negative for a signal; None while it runs, or without one."""
 
     @property
     def settled(self) -> bool:
@@ -34,6 +42,11 @@ class Present:
     def down(self) -> bool:
         """Neither running nor about to."""
         return self.active in ("inactive", "failed") and not self.job
+
+    @property
+    def ending(self) -> bool:
+        """It is being stopped, alone or to be started anew."""
+        return self.active == "deactivating"
 
 
 def watch_unit(name: str) -> str:
@@ -51,6 +64,9 @@ def present(name: str, unit: str) -> Present | None:
         return None
     values, watch = blocks
     restarts = values.get("NRestarts", "")
+    ended = values.get("ExecMainPID", "0") != "0" and values.get(
+        "ExecMainExitTimestampMonotonic", "0"
+    ) not in ("", "0")
     return Present(
         active=values.get("ActiveState", ""),
         sub=values.get("SubState", ""),
@@ -59,7 +75,15 @@ def present(name: str, unit: str) -> Present | None:
         restarts=int(restarts) if restarts.isdigit() else 0,
         job=values.get("Job", "") not in ("", "0"),
         watch=watch.get("ActiveState", ""),
+        exit_status=_returncode(values) if ended else None,
     )
+
+
+def _returncode(values: dict[str, str]) -> int | None:
+    try:
+        return returncode(int(values["ExecMainCode"]), int(values["ExecMainStatus"]))
+    except (KeyError, ValueError):
+        return None
 
 
 def start_of(name: str, unit: Present | None, paths: Paths) -> str | None:
@@ -70,3 +94,10 @@ def start_of(name: str, unit: Present | None, paths: Paths) -> str | None:
     if not unit.settled:
         return None
     return starts.of_invocation(name, unit.invocation_id, paths)
+
+
+def shown_start(name: str, unit: Present | None, paths: Paths) -> str | None:
+    """The start to tell of: also one that a queued job is about to end."""
+    if unit is not None and unit.job and unit.active in STAYS:
+        return starts.of_invocation(name, unit.invocation_id, paths)
+    return start_of(name, unit, paths)

@@ -72,6 +72,17 @@ def last_verdict(file: Path) -> journal.Event | None:
     return None
 
 
+def first_served(file: Path) -> float | None:
+    """When it came to serve, seconds since launch, by the journal's own verdicts."""
+    with open(file, "rb") as lines:
+        for line in lines:
+            if b'"verdict"' in line and b'"serving"' in line:
+                event = journal.parse(line)
+                if event and event["kind"] == "verdict" and event.get("phase") == "serving":
+                    return float(event["t"])
+    return None
+
+
 def last_event(file: Path, kind: str | None = None, limit: int = 2000) -> journal.Event | None:
     """The last event of a kind (None: of any) among the last `limit` lines."""
     for number, line in enumerate(lines_backwards(file)):

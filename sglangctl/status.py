@@ -19,9 +19,10 @@ from typing import Any
 from sglangctl import journal, render, starts
 from sglangctl.config import ConfigError, EngineConfig, load_engine, load_engines
 from sglangctl.paths import Paths
-from sglangctl.present import Present, present, start_of, watch_unit
+from sglangctl.present import Present, present, shown_start, watch_unit
 from sglangctl.story import SERVED, Story, gpus_of
 from sglangctl.terminal import harmless
+from sglangctl.unit_failure import spawn_step, why
 
 VERSION = 1
 FOLDED_BYTES = 8 << 20
@@ -29,6 +30,8 @@ FOLDED_BYTES = 8 << 20
 is read from its end. A start's own journal is far below."""
 SILENT_S = 150.0
 """While serving the watch writes once a minute; longer silence means that it no longer looks."""
+FRESH_S = 5.0
+"""A reading that is older than this carries its age."""
 
 
 @dataclass(frozen=True)
@@ -52,12 +55,16 @@ class EngineStatus:
     eta_s: float | None = None
     eta_error_s: float | None = None
     elapsed_s: float | None = None
-    """Since launch."""
+    """Since launch: now, or at its end."""
+    serving_s: float | None = None
+    """Since it served first, while it is up."""
     seen_s: float | None = None
     """Since the watch's last word."""
     served_after_s: float | None = None
     phases: dict[str, float] = field(default_factory=dict)
     gpus: list[dict[str, Any]] = field(default_factory=list)
+    """As last read by the watch: once a minute while it serves."""
+    gpus_age_s: float | None = None
     generate: dict[str, Any] | None = None
     evidence: list[str] = field(default_factory=list)
     notes: list[str] = field(default_factory=list)
@@ -106,17 +113,24 @@ def look(engine: EngineConfig, paths: Paths) -> EngineStatus:
         "restarts": unit.restarts if unit else None,
         "watch": unit.watch if unit else None,
     }
-    start = start_of(engine.name, unit, paths)
+    start = shown_start(engine.name, unit, paths)
     if start is None:
-        return EngineStatus(**basis, start=None, outcome=None, **without_journal(engine, unit))
+        told = {"outcome": None, **without_journal(engine, unit)}
+        return EngineStatus(**basis, start=None, **told)
     file = paths.starts(engine.name) / start / starts.JOURNAL
     seen_s = max(0.0, time.time() - file.stat().st_mtime)
-    told = tell(engine, file, seen_s)
+    told = tell(engine, file, seen_s, down=unit is not None and unit.down)
     outcome = told["outcome"]
-    if unit and unit.active in ("inactive", "failed"):
+    if unit and (unit.down or unit.sub == "auto-restart") and spawn_step(unit.exit_status):
+        # The watch saw a process that never became the engine: systemd knows more.
+        told["cause"], notes, status = None, reasons(engine, unit), 1
+    elif unit and unit.down:
         ended = outcome in (*SERVED, "pending")
         notes = [f"the unit is {unit.active}: this is how it was before it ended"] if ended else []
+        notes += reasons(engine, unit) if ended else []
         status = 1
+    elif unit and unit.ending:
+        notes, status = [f"it is being stopped ({unit.active}/{unit.sub})"], 1
     else:
         notes = [] if outcome == "failed" else doubts(engine.name, unit, seen_s)
         status = 2 if notes else 0 if outcome in SERVED else 1
@@ -138,8 +152,17 @@ def without_journal(engine: EngineConfig, unit: Present | None) -> dict[str, Any
     """Notes and exit status of an engine of whose start there is no journal."""
     if unit is None:
         return {"notes": ["there is no systemd here and no journal"], "exit": 2}
-    if unit.active in ("inactive", "failed"):
+    found = reasons(engine, unit)
+    if unit.down or unit.sub == "auto-restart":
+        # An outcome only where systemd knows of a failure: a unit that nobody started has none.
+        again = "" if unit.down else f"; systemd tries it again (restarted {unit.restarts} times)"
+        if found:
+            return {"outcome": "failed", "notes": [found[0] + again, *found[1:]], "exit": 1}
         return {"notes": [f"not running: systemctl start {engine.unit}"], "exit": 1}
+    if unit.job and unit.active in ("inactive", "failed"):
+        return {"notes": ["a start of it is queued: systemctl list-jobs"], "exit": 1}
+    if unit.ending:
+        return {"notes": [f"it is being stopped ({unit.active}/{unit.sub})"], "exit": 1}
     return {
         "notes": [
             f"there is no journal of this start (the watch is {unit.watch or 'unknown'}); "
@@ -149,8 +172,14 @@ def without_journal(engine: EngineConfig, unit: Present | None) -> dict[str, Any
     }
 
 
-def tell(engine: EngineConfig, file: Path, seen_s: float) -> dict[str, Any]:
-    """The fields of EngineStatus that a journal gives."""
+def reasons(engine: EngineConfig, unit: Present) -> list[str]:
+    """What systemd says of a failure, and what to do; empty when it says nothing."""
+    found = why(engine.unit, unit.result, unit.exit_status)
+    return [found.sentence, f"next step: {found.next_step}"] if found else []
+
+
+def tell(engine: EngineConfig, file: Path, seen_s: float, down: bool = False) -> dict[str, Any]:
+    """The fields of EngineStatus that a journal gives. `down`: nothing of it goes on."""
     from sglangctl.startup import Startup  # the fold is not needed where there is no journal
 
     last = starts.last_verdict(file)
@@ -158,13 +187,16 @@ def tell(engine: EngineConfig, file: Path, seen_s: float) -> dict[str, Any]:
     if os.path.getsize(file) <= FOLDED_BYTES:
         for event in journal.read(file):
             story.feed(event)
+        now_t = story.t + (0.0 if down or story.ended else seen_s)
         if starts.outcome_of(last) in ("-", "pending", "stalled"):
             story.tick(story.t + seen_s)
     elif last is not None:
-        return from_verdict(last, file, seen_s)
+        return from_verdict(last, file, seen_s, down)
     view = story.view
     if view is None:
         return {"outcome": None}
+    served_after = story.served_after()
+    up = view.outcome in (*SERVED, "unresponsive") and not down
     return {
         "outcome": view.outcome,
         "phase": view.phase,
@@ -172,27 +204,37 @@ def tell(engine: EngineConfig, file: Path, seen_s: float) -> dict[str, Any]:
         "progress": view.progress,
         "eta_s": view.eta_s,
         "eta_error_s": view.eta_error_s,
-        "elapsed_s": round(story.t, 3),
-        "served_after_s": story.served_after(),
+        "elapsed_s": round(now_t, 3),
+        "serving_s": round(now_t - served_after, 3) if up and served_after is not None else None,
+        "served_after_s": served_after,
         "phases": story.durations(),
         "gpus": story.gpus,
+        "gpus_age_s": round(now_t - story.gpus_t, 3) if story.gpus else None,
         "generate": of_answer(story.generate),
         "evidence": list(view.evidence),
     }
 
 
-def from_verdict(verdict: journal.Event, file: Path, seen_s: float) -> dict[str, Any]:
+def from_verdict(
+    verdict: journal.Event, file: Path, seen_s: float, down: bool = False
+) -> dict[str, Any]:
     """The same from the end of a long journal."""
     gpu = starts.last_event(file, "gpu")
     last = starts.last_event(file) or verdict
     evidence = verdict.get("evidence")
     words = {key: verdict.get(key) for key in ("phase", "cause", "progress")}
     outcome = starts.outcome_of(verdict)
+    now_t = float(last["t"]) + (0.0 if down else seen_s)
+    up = outcome in (*SERVED, "unresponsive") and not down
+    served_after = starts.first_served(file) if up else None
     return {
         "outcome": None if outcome == "-" else outcome,
         **{key: value if isinstance(value, str) else None for key, value in words.items()},
-        "elapsed_s": round(float(last["t"]) + seen_s, 3),
+        "elapsed_s": round(now_t, 3),
+        "serving_s": None if served_after is None else round(now_t - served_after, 3),
+        "served_after_s": served_after,
         "gpus": gpus_of(gpu),
+        "gpus_age_s": round(now_t - float(gpu["t"]), 3) if gpu else None,
         "generate": of_answer(starts.last_event(file, "generate")),
         "evidence": list(map(str, evidence)) if isinstance(evidence, list) else [],
     }
@@ -206,6 +248,14 @@ def of_answer(event: journal.Event | None) -> dict[str, Any] | None:
     return {key: event.get(key) for key in keys}
 
 
+def memory(one: EngineStatus) -> str:
+    """GPU memory, with its age; nothing of an engine that holds none any more."""
+    text = "" if one.active in ("inactive", "failed") else render.gpu_memory(one.gpus)
+    if text and one.gpus_age_s is not None and one.gpus_age_s >= FRESH_S:
+        text += f" ({render.duration(one.gpus_age_s)} ago)"
+    return text
+
+
 def lines(one: EngineStatus) -> list[str]:
     """For people: one line an engine, more below it where something is to be said."""
     head = [one.name, one.outcome or "unknown"]
@@ -215,9 +265,11 @@ def lines(one: EngineStatus) -> list[str]:
     if one.eta_s is not None and one.outcome == "pending":
         error = "" if one.eta_error_s is None else f" (+- {render.duration(one.eta_error_s)})"
         head.append(f"ETA {render.duration(one.eta_s)}{error}")
-    if one.elapsed_s is not None:
+    if one.serving_s is not None:
+        head.append(f"serving for {render.duration(one.serving_s)}")
+    elif one.elapsed_s is not None:
         head.append(f"{render.duration(one.elapsed_s)} since launch")
-    head += [text for text in (render.gpu_memory(one.gpus), render.answer(one.generate)) if text]
+    head += [text for text in (memory(one), render.answer(one.generate)) if text]
     shown = ["  ".join(head)]
     unit = f"{one.unit} {one.active}/{one.sub}" if one.active else f"{one.unit} (no systemd)"
     shown.append(f"  {unit}" + (f", restarted {one.restarts} times" if one.restarts else ""))

@@ -32,15 +32,21 @@ class Story:
         self.view: Assessment | None = None
         self.t = 0.0
         self.gpus: list[dict[str, Any]] = []
+        self.gpus_t = 0.0
+        """When `gpus` was read."""
+        self.ended = False
+        """The main process is gone."""
         self.generate: Event | None = None
         self._began: list[tuple[str, float]] = []
 
     def feed(self, event: Event) -> bool:
         """Take one event in; whether phase, outcome or cause changed."""
         if event["kind"] == "gpu":
-            self.gpus = gpus_of(event)
+            self.gpus, self.gpus_t = gpus_of(event), float(event["t"])
         elif event["kind"] == "generate":
             self.generate = event
+        elif event["kind"] == "exit":
+            self.ended = True
         self.t = max(self.t, float(event["t"]))
         return self._take(self.fold.feed(event))
 

@@ -22,6 +22,7 @@ from sglangctl.http_probe import endpoint
 from sglangctl.paths import Paths
 from sglangctl.ready import Check, Decision, decide
 from sglangctl.terminal import harmless
+from sglangctl.unit_failure import spawn_step, why
 
 PROVEN = ("serving", "ready", "degraded")
 
@@ -136,8 +137,11 @@ def not_running(config: EngineConfig, paths: Paths, state: unit.UnitState) -> Re
     """The report on an engine without a main process."""
     outcome, cause, _ = last_word(config, paths)
     sentence = f"{config.name} does not run ({config.unit} is {state.active}/{state.sub})"
-    if cause:
+    found = why(config.unit, state.result, state.returncode)
+    if cause and spawn_step(state.returncode) is None:
         sentence += f": {outcome}, {cause}"
+    elif found is not None:
+        sentence += f": {found.sentence}; {found.next_step}"
     sentence += f"; see: sglangctl status {config.name}"
     return Report(config.name, outcome, cause, sentence, 1)
 

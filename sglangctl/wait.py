@@ -59,6 +59,9 @@ def run(args: argparse.Namespace) -> int:
         found = runs.of_pid(pid) if args.pid else runs.of_control_process(pid, invocation)
     else:
         found = runs.of_unit(config.unit)
+        words = _never_ran(config)
+        if words is not None:
+            return _failed(config, words[0], words[1:])
     if found is None:
         return _failed(config, f"{config.name} does not run: its main process is gone", ())
     try:
@@ -170,6 +173,22 @@ class Waiting:
         if not _over(assessment):
             assessment = self.startup.tick(self.run.t() + self.config.limits.failed_cause_s)
         return assessment
+
+
+def _never_ran(config: EngineConfig) -> tuple[str, ...] | None:
+    """What systemd says of a unit that does not run, and the next step; None of one that does."""
+    from sglangctl.present import present
+    from sglangctl.unit_failure import why
+
+    unit = present(config.name, config.unit)
+    if unit is None or not (unit.down or unit.sub == "auto-restart"):
+        return None
+    found = why(config.unit, unit.result, unit.exit_status)
+    if found is None:
+        words = f"{config.name} does not run: systemd was not asked to start it"
+        return words, f"next: systemctl start {config.unit}"
+    see = f"see: sglangctl status {config.name}; sglangctl logs {config.name}"
+    return f"{config.name} does not run: {found.sentence}", f"next: {found.next_step}", see
 
 
 def _over(assessment: Assessment) -> bool:

@@ -13,6 +13,7 @@ from roles.readiness.subject import Subject
 from sglangctl import render
 from sglangctl.causes import CAUSES
 from sglangctl.terminal import harmless
+from sglangctl.unit_failure import spawn_step, why
 
 NUMBERS = ("tokens", "tokens_per_s", "ttft_s", "accept_length")
 READY = ("ready", "degraded")
@@ -31,9 +32,18 @@ def of_ending(subject: Subject, ending: Ending) -> Result:
         outcome = None  # it ended, and the journal does not say so
     elif ending.word == "late":
         outcome = "deadline"
-    known = CAUSES.get(view.cause or "") if view else None
+    cause = view.cause if view else None
+    known = CAUSES.get(cause or "")
     state = "/".join(str(ending.unit.get(key, "unknown")) for key in ("active", "sub"))
-    sentence = f"{subject.unit} is {state} (result: {ending.unit.get('result', 'unknown')})"
+    result, status = str(ending.unit.get("result", "unknown")), ending.unit.get("exit_status")
+    sentence = f"{subject.unit} is {state} (result: {result})"
+    following = next_step(subject, cause)
+    never_ran = spawn_step(status) is not None
+    unexplained = ending.word == "down" and not known
+    failure = why(subject.unit, result, status) if never_ran or unexplained else None
+    if failure is not None:
+        cause = known = None
+        outcome, sentence, following = outcome or "failed", failure.sentence, failure.next_step
     if ending.word == "late":
         budget = render.duration(subject.limits.start_s)
         sentence = f"the start's time of {budget} is over, and {subject.unit} is {state}"
@@ -41,14 +51,14 @@ def of_ending(subject: Subject, ending: Ending) -> Result:
         engine=subject.name,
         outcome=outcome,
         exit=1,
-        cause=view.cause if view else None,
+        cause=cause,
         sentence=known.sentence if known else sentence,
         elapsed_s=round(ending.story.t, 3) if view else None,
         phase=view.phase if view else None,
         served_after_s=ending.story.served_after(),
         phases=ending.story.durations(),
         evidence=evidence,
-        next_step=next_step(subject, view.cause if view else None),
+        next_step=following,
     )
 
 

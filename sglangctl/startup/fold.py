@@ -19,6 +19,7 @@ from sglangctl.startup.proof import Proof
 from sglangctl.startup.ranks import Ranks
 from sglangctl.startup.service import Service
 from sglangctl.startup.values import mappings, number, text, whole
+from sglangctl.unit_failure import spawn_step
 
 _FLUSH_S = 0.5
 """A line that has not ended for this long is read as it is."""
@@ -212,7 +213,7 @@ class Startup:
         if self.exit is None:
             self.exit = event
         code = whole(event.get("returncode"))
-        shown = "an unknown status" if code is None else f"status {code}"
+        shown = "an unknown status" if code is None else f"status {spawn_step(code) or code}"
         self.failures.sign(Crash(t, "exit", f"the main process ended with {shown}", code))
 
     def _step(self, t: float, event: dict[str, Any]) -> None:

@@ -84,3 +84,29 @@ def test_a_start_after_a_killed_one_is_told_from_its_own_words(
 
 
 PHASES = ["importing", "connecting", "loading", "allocating", "binding", "warming", "serving"]
+
+
+@pytest.mark.parametrize(
+    ("line", "words"),
+    [
+        ("User=nobody-there", "217/USER"),
+        ("WorkingDirectory=/nowhere", "200/CHDIR"),
+        ("ReadWritePaths=/nowhere/x", "226/NAMESPACE"),
+        ("EnvironmentFile=/nowhere/x.env", "a file that the unit names is not there"),
+        ("ExecStart=\nExecStart=/opt/sglang/venvs/gone/bin/python -m sglang", "203/EXEC"),
+        ("StandardOutput=append:/nowhere/x.log", "209/STDOUT"),  # here the watch sees a process
+    ],
+)
+def test_a_unit_that_systemd_cannot_start(engine: EngineUnit, line: str, words: str) -> None:
+    engine.configure(unit_lines=f"[Service]\nRestart=no\n{line}\n")
+    engine.start()
+    assert poll(lambda: engine.show("ActiveState") == "failed", 30)
+    for command in ("status", "wait", "verify"):
+        done = engine.host.exec("sglangctl", command, engine.name, check=False)
+        said = done.stdout + done.stderr
+        assert done.returncode == 1 and words in said, (command, said)
+        assert "deploy again" in said or "journalctl -u sglang-tiny.service" in said, said
+    done = engine.host.exec(
+        "sglangctl", "journal", engine.name, "--unit", "--follow-from", "0", check=False
+    )
+    assert done.returncode == 0 and '"active": "failed"' in done.stdout  # of the check of a deploy

@@ -89,6 +89,36 @@ def test_the_start_that_the_unit_is_in(paths: Paths, unit: Present | None, start
     assert present.start_of("kimi", unit, paths) == start
 
 
+@pytest.mark.parametrize(
+    ("unit", "start"),
+    [
+        (replace(RUNNING, active="deactivating", job=True), "2-bb"),
+        (replace(RUNNING, job=True), "2-bb"),
+        (replace(RUNNING, active="inactive", job=True), None),
+        (replace(RUNNING, active="activating", job=True), "2-bb"),
+        (replace(RUNNING, active="activating", sub="auto-restart", invocation_id="dd"), None),
+    ],
+)
+def test_the_start_to_tell_of(paths: Paths, unit: Present, start: str | None) -> None:
+    assert present.shown_start("kimi", unit, paths) == start
+
+
+@pytest.mark.parametrize(
+    ("code", "status", "exited", "expected"),
+    [("1", "203", "77", 203), ("2", "9", "77", -9), ("1", "0", "77", 0), ("0", "0", "0", None)],
+)
+def test_how_the_main_process_ended(
+    monkeypatch: pytest.MonkeyPatch, code: str, status: str, exited: str, expected: int | None
+) -> None:
+    shown = (
+        f"ExecMainPID=7\nExecMainCode={code}\nExecMainStatus={status}\n"
+        f"ExecMainExitTimestampMonotonic={exited}\n{SHOWN}"
+    )
+    monkeypatch.setattr(systemd, "systemctl", lambda *argv: systemd.Result(0, shown, ""))
+    found = present.present("kimi", "sglang-kimi.service")
+    assert found is not None and found.exit_status == expected
+
+
 def test_down_is_neither_running_nor_about_to() -> None:
     assert replace(RUNNING, active="failed").down and replace(RUNNING, active="inactive").down
     assert not RUNNING.down and not replace(RUNNING, active="failed", job=True).down

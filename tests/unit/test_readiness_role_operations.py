@@ -252,8 +252,24 @@ def test_a_failed_start(bench: Bench) -> None:
 def test_a_unit_that_went_down_without_a_verdict(bench: Bench) -> None:
     bench.case["unit"] = DOWN
     done = bench.run("serving")
+    assert done.status == 1 and done.engine["outcome"] == "failed" and done.engine["exit"] == 1
+    assert "sglang-kimi.service failed before it had a main process (exit-code)" in done.text
+    assert "next step: journalctl -u sglang-kimi.service" in done.text
+
+
+def test_a_unit_whose_program_systemd_could_not_start(bench: Bench) -> None:
+    bench.case["unit"] = {**DOWN, "exit_status": 203}
+    done = bench.run("serving")
+    assert done.status == 1 and done.engine["outcome"] == "failed"
+    assert "sglang-kimi.service could not be started: 203/EXEC: its program" in done.text
+    assert "next step: deploy again" in done.text
+
+
+def test_a_unit_that_was_stopped_meanwhile(bench: Bench) -> None:
+    bench.case["unit"] = {**DOWN, "active": "inactive", "sub": "dead", "result": "success"}
+    done = bench.run("serving")
     assert done.status == 1 and done.engine["outcome"] is None and done.engine["exit"] == 1
-    assert "sglang-kimi.service is failed/failed (result: exit-code)" in done.text
+    assert "sglang-kimi.service is inactive/dead (result: success)" in done.text
     assert "sglangctl logs kimi" in done.text
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import time
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -160,6 +161,62 @@ def test_a_stopped_engine_does_not_serve(host: Host, capsys: pytest.CaptureFixtu
     host.unit = Present("inactive", "dead", "success", "", 0, False, "inactive")
     code, shown = text(capsys, "other")
     assert code == 1 and "systemctl start sglang-other.service" in shown
+
+
+def test_a_unit_that_never_had_a_program(host: Host, capsys: pytest.CaptureFixture[str]) -> None:
+    host.engine()
+    host.unit = Present("failed", "failed", "exit-code", "bb", 2, False, "active", 203)
+    serve(host.start("1-aa"), 20)  # of an earlier start: no answer
+    code, (one,) = document(capsys)
+    assert code == 1 and one["outcome"] == "failed" and one["start"] is None
+    code, shown = text(capsys)
+    assert code == 1 and "203/EXEC" in shown and "next step: deploy again" in shown
+    host.unit = replace(host.unit, active="activating", sub="auto-restart", exit_status=217)
+    code, shown = text(capsys)
+    assert code == 1 and "217/USER" in shown and "systemd tries it again" in shown
+    host.unit = Present("failed", "failed", "resources", "bb", 2, False, "active")
+    assert "environment file" in text(capsys)[1]
+
+
+def test_a_slow_stop_shows_what_it_was(host: Host, capsys: pytest.CaptureFixture[str]) -> None:
+    host.engine()
+    serve(host.start(), 20)
+    host.unit = Present("deactivating", "stop-sigterm", "success", "aa", 0, True, "active")
+    code, (one,) = document(capsys)
+    assert code == 1 and one["start"] == "1-aa" and one["outcome"] == "serving"
+    assert "it is being stopped (deactivating/stop-sigterm)" in one["notes"][0]
+    host.unit = replace(host.unit, invocation_id="bb")  # nobody watched it
+    code, shown = text(capsys)
+    assert code == 1 and "it is being stopped" in shown and "no journal" not in shown
+    host.unit = replace(host.unit, active="failed", sub="failed")
+    assert "a start of it is queued" in text(capsys)[1]
+
+
+@pytest.mark.parametrize("folded_bytes", [10, 1 << 20])
+def test_numbers_are_of_now_or_carry_their_age(
+    host: Host,
+    capsys: pytest.CaptureFixture[str],
+    monkeypatch: pytest.MonkeyPatch,
+    folded_bytes: int,
+) -> None:
+    monkeypatch.setattr(status, "FOLDED_BYTES", folded_bytes)
+    host.engine()
+    writer = host.start()
+    serve(writer, 20)
+    writer.write(30, "gpu", gpus=[{"memory_used_mib": 77824, "memory_total_mib": 97887}])
+    writer.write(70, "verdict", phase="serving", outcome="serving", cause=None)
+    file = host.paths.starts("kimi") / "1-aa" / "journal.jsonl"
+    os.utime(file, (time.time() - 50, time.time() - 50))
+    code, (one,) = document(capsys)
+    assert code == 0
+    assert one["elapsed_s"] == pytest.approx(120, abs=3)
+    assert one["serving_s"] == pytest.approx(99, abs=4)
+    assert one["gpus_age_s"] == pytest.approx(90, abs=3)
+    shown = text(capsys)[1]
+    assert "serving for 1 min" in shown and "GiB (1 min 30 s ago)" in shown
+    host.unit = Present("inactive", "dead", "success", "aa", 0, False, "active")
+    shown = text(capsys)[1]
+    assert "GiB" not in shown and "serving for" not in shown  # it holds none any more
 
 
 def test_without_systemd(host: Host, capsys: pytest.CaptureFixture[str]) -> None:
