@@ -10,12 +10,12 @@ import os
 import re
 import select
 import time
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
 from sglangctl import event_fields, gpus, oom, port_owner, procfs, sockets, unit
-from sglangctl.config import EngineConfig
+from sglangctl.config import EngineConfig, Readiness
 from sglangctl.http_probe import Answer, Endpoint, Prober, ask
 from sglangctl.logtail import MARK_WORDS, OWN_WORDS, Logtail, Piece
 from sglangctl.pidwatch import Pidwatch
@@ -157,6 +157,11 @@ class Collection:
         for descriptor in self._pipe:
             os.close(descriptor)
         self._pipe = (-1, -1)
+
+    def ask_anew(self, readiness: Readiness) -> None:
+        """What `ready` asks has changed: prove it once more, by that."""
+        self.config = replace(self.config, readiness=readiness)
+        self._prove, self._proofs, self._proof_due = True, 0, 0.0
 
     def stopping(self, by: str | None = None) -> None:
         """Say once that this end is wanted."""

@@ -7,6 +7,7 @@ a test can run with small ones. Units are in the names: _s seconds, _mib MiB.
 from __future__ import annotations
 
 import json
+import zlib
 from dataclasses import dataclass, field, fields
 from pathlib import Path
 from typing import Any, TypeVar, cast
@@ -74,6 +75,14 @@ class Readiness:
     prompt: str = "Name the capital of France and say one sentence about it."
     max_tokens: int = 64
     restart_unresponsive: bool = False
+    reachable_at: str | None = None
+    """Where the controller asks as clients do. Known here so that a change of it is one."""
+
+    @property
+    def asked(self) -> str:
+        """What a proof is asked for, as a short digest: it proves nothing else."""
+        words = [self.prompt, self.expect, self.max_tokens, self.min_accept_length]
+        return f"{zlib.crc32(json.dumps(words).encode()):08x}"
 
 
 @dataclass(frozen=True)

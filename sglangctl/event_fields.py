@@ -40,7 +40,9 @@ def generate(proof: Proof, drafter: bool) -> dict[str, Any] | None:
     """Of a `generate` event; None when nothing was generated."""
     if proof.generation is None:
         return None
-    fields = proof.generation.event()
+    fields = {**proof.generation.event(), "asked": proof.asked}
+    if drafter and proof.min_accept_length is not None:
+        fields["min_accept_length"] = proof.min_accept_length
     if drafter and proof.acceptance is not None:
         length = proof.acceptance.length
         fields["accept_length"] = None if length is None else round(length, 3)

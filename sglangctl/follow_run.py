@@ -9,7 +9,7 @@ from typing import Any
 
 from sglangctl import journal, launching, procfs, systemd
 from sglangctl.collect import Collection, End
-from sglangctl.config import EngineConfig
+from sglangctl.config import ConfigError, EngineConfig, load_engine
 from sglangctl.http_probe import endpoint
 from sglangctl.logtail import Logtail, beginning_of_run, mark_end
 from sglangctl.masking import Masker, secrets_in_argv, secrets_of
@@ -19,6 +19,8 @@ from sglangctl.run import Run
 from sglangctl.start_folder import open_start
 from sglangctl.startup import Assessment, Startup
 
+CALM_S = 15.0
+"""From a change of the configuration to a new proof: the switch that it belongs to comes first."""
 LOOK_S = 0.25
 """Between two looks at whether the unit has another run."""
 
@@ -43,6 +45,9 @@ class Follow:
         self.file, self._writer, resumed = open_start(config, paths, run)
         self._recorder = Recorder(Startup(config.limits), self._writer, self._changed)
         self.ended = False
+        self._asked: str | None = None
+        """What the last proof in the journal was asked for."""
+        self._config_at = _written(paths.engine_json(config.name))
         self._unresponsive_t: float | None = None
         self._restarted = False
         offset = self._replay() if resumed else None
@@ -61,7 +66,8 @@ class Follow:
             endpoint(config, paths),
             tail,
             self._recorder,
-            prove=self.outcome not in ("ready", "degraded"),
+            prove=self.outcome not in ("ready", "degraded")
+            or self._asked != config.readiness.asked,
         )
 
     @property
@@ -87,6 +93,7 @@ class Follow:
             now = time.monotonic()
             if now >= next_look:
                 next_look = now + LOOK_S
+                self._prove_anew()
                 if over():
                     return
             self._collection.sleep(LOOK_S)
@@ -109,6 +116,23 @@ class Follow:
         self._collection.close()
         self._writer.close()
 
+    def _prove_anew(self) -> None:
+        """A deploy may change what `ready` asks without a restart: then the proof is none any more.
+
+        A change that a switch follows at once is the next run's.
+        """
+        written = _written(self.paths.engine_json(self.config.name))
+        if written in (self._config_at, None) or time.time() - written < CALM_S:
+            return
+        self._config_at = written
+        try:
+            readiness = load_engine(self.config.name, self.paths).readiness
+        except ConfigError as error:
+            self._show(f"{self.config.name}: goes on with what it knew: {error}")
+            return
+        if readiness.asked != self._collection.config.readiness.asked:
+            self._collection.ask_anew(readiness)
+
     def _replay(self) -> int | None:
         """Fold what an earlier watch wrote of this run; where it was in the log."""
         offset = None
@@ -117,6 +141,8 @@ class Follow:
             if event["kind"] == "log" and isinstance(event.get("offset"), int):
                 offset = event["offset"]
             self.ended = self.ended or event["kind"] == "exit"
+            if event["kind"] == "generate":
+                self._asked = event.get("asked")
         return offset
 
     def _changed(self, assessment: Assessment) -> None:
@@ -152,6 +178,14 @@ class Follow:
         result = systemd.systemctl("restart", "--no-block", "--", self.config.unit)
         if not result.ok:
             self._show(f"{self.config.name}: restart failed: {result.stderr.strip()[:200]}")
+
+
+def _written(file: Path) -> float | None:
+    """When a file was last written, seconds since 1970; None without it."""
+    try:
+        return file.stat().st_mtime
+    except OSError:
+        return None
 
 
 def _beginning(log: Path, run: Run, seen_from_start: bool) -> int | None:

@@ -28,6 +28,9 @@ class Proof:
     acceptance: Acceptance | None
     models: Answer | None = None
     """The answer of /v1/models."""
+    asked: str = ""
+    """Readiness.asked of the configuration that it was asked with."""
+    min_accept_length: float | None = None
 
 
 def gather(
@@ -87,7 +90,10 @@ def gather(
         accept_length=acceptance.length if acceptance else None,
         accept_source=acceptance.source if acceptance else "no generation to measure it on",
     )
-    return Proof(facts, generation, acceptance, models)
+    readiness = config.readiness
+    return Proof(
+        facts, generation, acceptance, models, readiness.asked, readiness.min_accept_length
+    )
 
 
 def served_models(answer: Answer) -> tuple[str, ...] | None:

@@ -20,7 +20,7 @@ from sglangctl import journal, render, starts
 from sglangctl.config import ConfigError, EngineConfig, load_engine, load_engines
 from sglangctl.paths import Paths
 from sglangctl.present import Present, present, shown_start, watch_unit
-from sglangctl.story import SERVED, Story, gpus_of
+from sglangctl.story import PROVEN, SERVED, Story, gpus_of
 from sglangctl.terminal import harmless
 from sglangctl.unit_failure import spawn_step, why
 
@@ -134,6 +134,7 @@ def look(engine: EngineConfig, paths: Paths) -> EngineStatus:
     else:
         notes = [] if outcome == "failed" else doubts(engine.name, unit, seen_s)
         status = 2 if notes else 0 if outcome in SERVED else 1
+        notes += unproven(engine, told)
     return EngineStatus(**basis, start=start, seen_s=seen_s, notes=notes, exit=status, **told)
 
 
@@ -146,6 +147,17 @@ def doubts(name: str, unit: Present | None, seen_s: float) -> list[str]:
     if seen_s > SILENT_S:
         return [f"the watch has been silent for {ago}: systemctl status {watch_unit(name)}"]
     return []
+
+
+def unproven(engine: EngineConfig, told: dict[str, Any]) -> list[str]:
+    """A proof holds for what it was asked for; the inventory may ask for something else since."""
+    asked = (told.get("generate") or {}).get("asked")
+    if told["outcome"] not in PROVEN or asked in (None, engine.readiness.asked):
+        return []
+    return [
+        "not proved against the present configuration, which asks for something else since: the "
+        f"watch proves it again soon; now: sglangctl verify {engine.name}"
+    ]
 
 
 def without_journal(engine: EngineConfig, unit: Present | None) -> dict[str, Any]:
@@ -245,7 +257,7 @@ def of_answer(event: journal.Event | None) -> dict[str, Any] | None:
     if event is None:
         return None
     keys = ("t", "status", "text_ok", "fault", "tokens", "tokens_per_s", "ttft_s", "accept_length")
-    return {key: event.get(key) for key in keys}
+    return {key: event.get(key) for key in (*keys, "asked")}
 
 
 def memory(one: EngineStatus) -> str:

@@ -69,7 +69,7 @@ def build_engine(
         ),
         kernel=kernel,
         replaces=tuple(engine["replaces"]),
-        reachable_at=readiness.pop("reachable_at", None),
+        reachable_at=readiness.get("reachable_at"),
         readiness=Readiness(**readiness),
         limits=Limits(**{key: float(value) for key, value in limits.items()}),
         hardening=engine["hardening"],

@@ -204,6 +204,9 @@ class Startup:
 
     def _generate(self, t: float, event: dict[str, Any]) -> None:
         self.service.list_models(event)
+        floor = number(event.get("min_accept_length"))
+        if floor is not None:
+            self.launched.min_accept_length = floor
         if self.proof.feed(t, event) and self.service.identified:
             self._serving(t, "a generation came back")
 

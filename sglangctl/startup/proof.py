@@ -52,7 +52,8 @@ class Proof:
         )
         self.tokens_per_s = number(event.get("tokens_per_s"))
         if self.ok is False:
-            self.error = "the last generation came back with text that makes no sense"
+            fault = text(event.get("fault")) or "its text makes no sense"
+            self.error = f"the last generation is not as it should be: {printable(fault)}"
         return True
 
 

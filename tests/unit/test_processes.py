@@ -40,6 +40,7 @@ def state_of(pid: int, wanted: str) -> None:
 
 
 def test_state_name_and_numbers(rank: subprocess.Popen[bytes]) -> None:
+    state_of(rank.pid, "S")
     (found,) = Collector().sample([rank.pid, 4194300])
     assert (found.pid, found.name, found.state) == (rank.pid, "sglang::scheduler_TP0", "S")
     assert found.read_bytes is not None and found.rss_mib > 0

@@ -256,7 +256,8 @@ def test_the_host_program_reads_its_files(tmp_path: Path) -> None:
     from tests.unit.spec_case import engine_text, load, only
 
     body = (
-        "drafter: {path: /d}\ngpus: [0, 1]\nreplaces: [a.service]\nreadiness: {limits: {kill_s: 3}}"
+        "drafter: {path: /d}\ngpus: [0, 1]\nreplaces: [a.service]\n"
+        "readiness: {limits: {kill_s: 3}, reachable_at: 'http://h:1'}"
     )
     spec = only(load(engine_text(body))).spec
     assert spec is not None
@@ -266,6 +267,8 @@ def test_the_host_program_reads_its_files(tmp_path: Path) -> None:
     paths.engine_json("e").write_bytes(engine_json(spec.engines[0]))
     assert load_engine("e", paths) == engine_config(spec.engines[0])
     assert load_engine("e", paths).limits.kill_s == 3.0
+    # Not used on the host, yet a change of it must make a deploy look again.
+    assert load_engine("e", paths).readiness.reachable_at == "http://h:1"
     assert load_host(paths).engines == ("e",)
 
 

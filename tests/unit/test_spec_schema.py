@@ -76,9 +76,7 @@ def test_the_host_program_has_the_same_fields_and_defaults(
 ) -> None:
     """A new field of sglangctl/config.py goes into inventory/schema.json, or this fails."""
     properties = {
-        name: item
-        for name, item in ENGINE_KEYS[key]["properties"].items()
-        if name not in ("limits", "reachable_at")
+        name: item for name, item in ENGINE_KEYS[key]["properties"].items() if name != "limits"
     }
     expected = {item.name: item.default for item in fields(kind)}
     assert {name: item.get("default") for name, item in properties.items()} == expected

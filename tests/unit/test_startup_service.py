@@ -143,6 +143,9 @@ def test_speculative_decoding_that_is_not_as_declared_is_degraded(fields: dict[s
 def test_the_floor_is_the_inventorys() -> None:
     startup = serving(drafter={"algorithm": "NGRAM"}, min_accept_length=2.5)
     assert feed(startup, generate(11, accept_length=2.0)).outcome == "degraded"
+    # A deploy may change the floor while it serves: the proof brings it along.
+    said = feed(startup, generate(12, accept_length=2.0, min_accept_length=1.5))
+    assert said.outcome == "ready"
 
 
 def test_without_a_drafter_accept_length_says_nothing() -> None:

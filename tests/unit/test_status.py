@@ -12,6 +12,7 @@ from typing import Any
 import pytest
 
 from sglangctl import cli, status
+from sglangctl.config import Readiness
 from sglangctl.journal import Writer
 from sglangctl.paths import Paths
 from sglangctl.present import Present
@@ -217,6 +218,24 @@ def test_numbers_are_of_now_or_carry_their_age(
     host.unit = Present("inactive", "dead", "success", "aa", 0, False, "active")
     shown = text(capsys)[1]
     assert "GiB" not in shown and "serving for" not in shown  # it holds none any more
+
+
+def test_a_proof_of_another_configuration_is_said(
+    host: Host, capsys: pytest.CaptureFixture[str]
+) -> None:
+    host.engine()
+    writer = host.start()
+    serve(writer, 20)
+    asked = Readiness().asked
+    writer.write(23, "generate", status=200, text_ok=True, tokens_per_s=41.2, asked=asked)
+    code, (one,) = document(capsys)
+    assert code == 0 and one["outcome"] == "ready" and one["notes"] == []
+    host.engine(readiness={"expect": "Lyon"})
+    code, (one,) = document(capsys)
+    assert code == 0 and "not proved against the present configuration" in one["notes"][0]
+    assert "sglangctl verify kimi" in text(capsys)[1]
+    host.engine(readiness={"degraded": "fail", "restart_unresponsive": True})  # not asked of it
+    assert document(capsys)[1][0]["notes"] == []
 
 
 def test_without_systemd(host: Host, capsys: pytest.CaptureFixture[str]) -> None:

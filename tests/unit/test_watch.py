@@ -237,6 +237,33 @@ def test_two_watches_of_one_engine(root: Path, port: int) -> None:
             assert "another watch" in second.stderr.read()
 
 
+def test_what_ready_asks_may_change_while_it_serves(root: Path, port: int) -> None:
+    """A deploy with another `expect` restarts nothing: the watch proves by what is asked now."""
+
+    def asked(expect: str) -> None:
+        write_config(root, port, readiness={"expect": expect})
+        file = root / "etc/sglangctl/engines/tiny.json"
+        os.utime(file, (time.time() - 20 - len(expect), time.time() - 20 - len(expect)))
+
+    def waited_for(outcome: str) -> dict[str, Any]:
+        end = time.monotonic() + 20
+        while (last := events(root, "verdict")[-1])["outcome"] != outcome:
+            assert time.monotonic() < end, last
+            time.sleep(0.1)
+        return last
+
+    with running(port, log=log_of(root)) as engine, watching("--pid", str(engine.pid)):
+        until(root, "ready")
+        asked("a word that no answer has")
+        said = waited_for("serving")
+        assert any("does not contain 'a word that" in line for line in said["evidence"])
+        asked("Paris")
+        waited_for("ready")
+    proofs = events(root, "generate")
+    assert [event["text_ok"] for event in proofs] == [True, False, True]
+    assert len({event["asked"] for event in proofs}) == 3
+
+
 def test_log_missing_unreadable_or_strange_does_not_matter(root: Path, port: int) -> None:
     log = log_of(root)
     os.mkfifo(log)  # opening it would block for ever
