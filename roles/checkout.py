@@ -3,11 +3,18 @@
 from __future__ import annotations
 
 import os
+import re
+import signal
+import subprocess
+import sys
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 CHECKOUT = Path(__file__).resolve().parent.parent
 INVENTORY_VARIABLE = "SGLANG_INVENTORY"
 REPORTS_VARIABLE = "SGLANG_REPORTS"
+FORESEEN_VARIABLE = "SGLANG_PLAN_FORESEEN"
+"""Names the file that gets the failures that a plan foresees: {host, text} a line."""
 
 
 def environment(**more: str) -> dict[str, str]:
@@ -26,3 +33,29 @@ def environment(**more: str) -> dict[str, str]:
     if not found.get(INVENTORY_VARIABLE) and own.exists():
         found[INVENTORY_VARIABLE] = str(own)
     return {**found, **more}
+
+
+def pyinfra(
+    deploy: str, *arguments: str, env: Mapping[str, str], stdout: int | None = None
+) -> subprocess.CompletedProcess[bytes]:
+    """Run pyinfra with one of the checkout's deploys; it prints what it finds."""
+    # Ctrl-C reaches pyinfra too, which ends in its own time and with its own words.
+    before = signal.signal(signal.SIGINT, lambda number, frame: None)
+    try:
+        return subprocess.run(
+            [sys.executable, "-m", "pyinfra", "inventory.py", f"deploys/{deploy}.py", *arguments],
+            cwd=CHECKOUT,
+            stdin=subprocess.DEVNULL,
+            stdout=stdout,
+            env=env,
+        )
+    finally:
+        signal.signal(signal.SIGINT, before)
+
+
+def asks_for_yes(arguments: Sequence[str]) -> bool:
+    """Whether pyinfra's options have -y in them, also behind others (-vy)."""
+    return any(
+        one == "--yes" or (re.fullmatch(r"-[a-z]+", one) is not None and "y" in one)
+        for one in arguments
+    )

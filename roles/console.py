@@ -1,7 +1,8 @@
 """The console scripts: exit statuses that pyinfra's own command does not have.
 
-sglang-plan: 0 nothing to do, 2 changes pending, 1 error. sglang-verify: 0 ready, 1 not ready,
-2 could not check. Both take pyinfra's own options (--limit HOST, -v, ...).
+sglang-plan: 0 nothing to do, 2 changes pending, 1 an error, or the deploy would fail.
+sglang-verify: 0 ready, 1 not ready, 2 could not check. Both take pyinfra's own options (--limit
+HOST, -v, ...).
 """
 
 from __future__ import annotations
@@ -9,9 +10,12 @@ from __future__ import annotations
 import json
 import subprocess
 import sys
-from collections.abc import Sequence
+import tempfile
+from collections.abc import Iterable, Mapping, Sequence
+from pathlib import Path
 
-from roles.checkout import CHECKOUT, environment
+from roles.checkout import FORESEEN_VARIABLE, asks_for_yes, environment, pyinfra
+from sglangctl.terminal import harmless
 
 
 def plan() -> int:
@@ -24,26 +28,29 @@ def run_plan(arguments: Sequence[str]) -> int:
     if list(arguments[:1]) in (["-h"], ["--help"]):
         print(__doc__)
         return 0
-    done = subprocess.run(
-        [
-            *(sys.executable, "-m", "pyinfra", "inventory.py", "deploys/sglang.py"),
-            *("--dry", "--diff", "--json", *arguments),
-        ],
-        cwd=CHECKOUT,
-        stdout=subprocess.PIPE,
-        stdin=subprocess.DEVNULL,
-        env=environment(),
-    )
-    status, lines = judge(done.returncode, done.stdout)
+    if asks_for_yes(arguments):
+        print("sglang-plan: without -y: with it pyinfra looks for no changes", file=sys.stderr)
+        return 1
+    with tempfile.TemporaryDirectory(prefix="sglang-plan-") as folder:
+        file = Path(folder, "foreseen")
+        env = environment(**{FORESEEN_VARIABLE: str(file)})
+        env.pop("PYINFRA_YES", None)
+        done = pyinfra(
+            "sglang", "--dry", "--diff", "--json", *arguments, env=env, stdout=subprocess.PIPE
+        )
+        text = file.read_text(encoding="utf-8") if file.exists() else ""
+    status, lines = judge(done.returncode, done.stdout, map(json.loads, text.splitlines()))
     print("\n".join(lines))
     return status
 
 
-def judge(returncode: int, stdout: bytes) -> tuple[int, list[str]]:
+def judge(
+    returncode: int, stdout: bytes, foreseen: Iterable[Mapping[str, str]] = ()
+) -> tuple[int, list[str]]:
     """(exit status, lines to print) from pyinfra's exit status and its --json output.
 
     A host that failed is nowhere in pyinfra's plan, and all of them failed is no plan at all: the
-    exit status has to be looked at too.
+    exit status has to be looked at too. What the plan foresees is {host, text} each.
     """
     try:
         operations = json.loads(stdout)["plan"]
@@ -57,8 +64,17 @@ def judge(returncode: int, stdout: bytes) -> tuple[int, list[str]]:
     if not operations:
         return 1, ["sglang-plan: no host was looked at (is the name after --limit right?)"]
     lines = [f"{name}: {', '.join(hosts)}" for name, hosts in pending]
+    failures = [
+        harmless(f"{one['host']} will fail: {line}")
+        for one in foreseen
+        for line in one["text"].splitlines()
+    ]
+    if failures:
+        lines += [*failures, "sglang-plan: the deploy would fail"]
     if returncode != 0:
-        return 1, [*lines, "sglang-plan: a host failed, see the errors above"]
+        lines.append("sglang-plan: a host failed, see the errors above")
+    if returncode != 0 or failures:
+        return 1, lines
     if pending:
         return 2, [*lines, f"sglang-plan: {len(pending)} operations pending"]
     return 0, ["sglang-plan: nothing to do"]

@@ -7,6 +7,8 @@ the report, which pyinfra's own JSON leaves out.
 
 from __future__ import annotations
 
+import json
+import os
 from collections.abc import Callable
 from functools import wraps
 from typing import Any
@@ -15,6 +17,7 @@ from paramiko import SSHException
 from pyinfra import host, logger, state
 from pyinfra.api import FunctionCommand, Host, State
 
+from roles.checkout import FORESEEN_VARIABLE
 from sglangctl.terminal import harmless
 
 # The deploy file is run once per host: what is shared between hosts must live in a module.
@@ -84,7 +87,15 @@ def checked(function: Callable[..., Any]) -> Callable[[State, Host], bool]:
 
 
 def failing(text: str) -> FunctionCommand:
-    """A command that fails its host with `text` when it is executed."""
+    """A command that fails its host with `text` when it is executed.
+
+    In a plan that is a failure that is foreseen. To pyinfra it is a change like any other, so
+    sglang-plan is told of it.
+    """
+    told = os.environ.get(FORESEEN_VARIABLE)
+    if told and not state.is_executing:
+        with open(told, "a", encoding="utf-8") as file:
+            file.write(json.dumps({"host": host.name, "text": text}) + "\n")
 
     def fail(state: State, host: Host) -> None:
         raise HostFailed(text)

@@ -9,15 +9,13 @@ be checked (unreachable, not deployed, a mistake in the inventory). Takes pyinfr
 from __future__ import annotations
 
 import json
-import signal
-import subprocess
 import sys
 import tempfile
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from roles.checkout import CHECKOUT, environment
+from roles.checkout import environment, pyinfra
 from roles.readiness.report import FOLDER_VARIABLE
 
 
@@ -27,20 +25,7 @@ def main(arguments: Sequence[str]) -> int:
         print(__doc__)
         return 0
     with tempfile.TemporaryDirectory(prefix="sglang-verify-") as folder:
-        # Ctrl-C reaches pyinfra too, which ends in its own time and with its own words.
-        before = signal.signal(signal.SIGINT, lambda number, frame: None)
-        try:
-            done = subprocess.run(
-                [
-                    *(sys.executable, "-m", "pyinfra", "inventory.py", "deploys/verify.py", "-y"),
-                    *arguments,
-                ],
-                cwd=CHECKOUT,
-                stdin=subprocess.DEVNULL,
-                env=environment(**{FOLDER_VARIABLE: folder}),
-            )
-        finally:
-            signal.signal(signal.SIGINT, before)
+        done = pyinfra("verify", "-y", *arguments, env=environment(**{FOLDER_VARIABLE: folder}))
         reports = sorted(Path(folder).glob("*/report.json"))
         document = json.loads(reports[-1].read_text(encoding="utf-8")) if reports else None
     status, sentence = judge(done.returncode, document)

@@ -105,7 +105,7 @@ def stop_lines(facts: JSON, engine: str) -> list[str]:
     if unit.get("UnitFileState") not in STAYS_DOWN:
         lines.append(f"disable sglang-{engine}.service ({unit.get('UnitFileState')})")
     if not unit_is_down(watch):
-        lines.append(f"stop and disable sglang-watch@{engine}.service ({states(watch)})")
+        lines.append(f"stop sglang-watch@{engine}.service ({states(watch)})")
     return lines
 
 
@@ -115,8 +115,8 @@ def ending_plan(facts: JSON, engine: str) -> JSON:
     return {} if plan.get("refused") else plan
 
 
-STAYS_DOWN = (None, "", "disabled")
-"""systemd's UnitFileState of a unit that does not start at boot."""
+STAYS_DOWN = (None, "", "disabled", "static", "masked")
+"""systemd's UnitFileState of a unit that does not start at boot by itself (the watch is static)."""
 
 
 def states(unit: JSON) -> str:

@@ -7,6 +7,7 @@ statuses of sglang-verify, an engine that dies in every start.
 from __future__ import annotations
 
 import os
+import re
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -342,7 +343,25 @@ def test_the_same_host_by_another_way(host: Host, tmp_path: Path, way: str) -> N
     assert pending(inventory) == {}
 
 
-def test_stop_keeps_it_down_and_deploy_brings_it_back(host: Host, inventory: Path) -> None:
+def test_stop_keeps_it_down_and_deploy_brings_it_back(
+    host: Host, inventory: Path, tmp_path: Path
+) -> None:
+    assert deploy(inventory, "-y").returncode == 0
+    # At night: the key is elsewhere, and somebody was in the middle of changing the inventory.
+    lost = {**ENGINE, "prot": 1, "api_key": {"env": "NOT_SET"}, "flags": {"wobble": 1}}
+    (tmp_path / "night").mkdir()
+    inventory = inventory_of(tmp_path / "night", {host.ip: (host, lost)})
+    main = show(host, "sglang-chat.service", "MainPID")
+    dry = deploy(inventory, "--dry", script="stop")
+    assert dry.returncode == 0, text_of(dry)
+    for text in (
+        "stop sglang-chat.service (ours; active, enabled",
+        f"ends with it: {main} ",
+        "disable sglang-chat.service (enabled)",
+        "stop sglang-watch@chat.service (active, static)",
+    ):
+        assert text in text_of(dry), text_of(dry)
+    assert show(host, "sglang-chat.service", "MainPID") == main
     done = deploy(inventory, "-y", script="stop")
     assert done.returncode == 0, text_of(done)
     assert holders_of(host, "/dev/nvidia0") == []
@@ -350,6 +369,7 @@ def test_stop_keeps_it_down_and_deploy_brings_it_back(host: Host, inventory: Pat
     assert show(host, "sglang-chat.service", "ActiveState") == "inactive"
     again = deploy(inventory, "-y", "--json", script="stop")
     assert changed(again) == {}
+    inventory = inventory_of(tmp_path, {host.ip: (host, ENGINE)})
     assert deploy(inventory, "-y").returncode == 0
     assert show(host, "sglang-chat.service", "ActiveState") == "active"
 
@@ -376,8 +396,13 @@ def test_an_engine_that_dies_in_each_start_stays_down_after_the_third(
 
 def test_remove_takes_everything_of_ours_and_nothing_else(host: Host, inventory: Path) -> None:
     assert deploy(inventory, "-y").returncode == 0
+    dry = deploy(inventory, "--dry", script="remove")
+    assert "stop sglang-chat.service (ours; active" in text_of(dry), text_of(dry)
     done = deploy(inventory, "-y", script="remove")
     assert done.returncode == 0, text_of(done)
+    planned = set(re.findall(r"\] +remove (/\S+|user \S+)", text_of(dry)))
+    assert planned == set(re.findall(r"\] +removed (/\S+|user \S+)", text_of(done)))
+    assert {"/etc/systemd/system/sglang-chat.service", "user sglang"} <= planned
     left = host.exec(
         "sh",
         "-c",

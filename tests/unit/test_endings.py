@@ -127,7 +127,8 @@ DOWN = ("inactive", "disabled")
         (facts(("active", "enabled"), DOWN), False),
         (facts(("inactive", "enabled"), DOWN), False),
         (facts(("failed", "disabled"), DOWN), False),
-        (facts(DOWN, ("active", "enabled")), False),
+        (facts(DOWN, ("inactive", "static")), True),
+        (facts(DOWN, ("active", "static")), False),
         (facts(DOWN, DOWN, processes_to_end=[{"pid": 7}]), False),
         (facts(DOWN, DOWN, processes_to_end=[{"pid": 7}], refused=[{}]), True),
         ({}, True),
@@ -138,16 +139,16 @@ def test_what_is_down(found: dict[str, object], down: bool) -> None:
 
 
 def test_the_lines_of_a_stop() -> None:
-    up = (("active", "enabled"), ("active", "enabled"))
+    up = (("active", "enabled"), ("active", "static"))
     told = ["stop sglang-e.service (ours; ...)", "  ends with it: 7 python"]
     assert stop_lines(facts(*up, lines=told), "e") == [
         *told,
         "disable sglang-e.service (enabled)",
-        "stop and disable sglang-watch@e.service (active, enabled)",
+        "stop sglang-watch@e.service (active, static)",
     ]
     # Others are on its GPUs: nothing of that plan is done, and the units are stopped all the same.
     assert stop_lines(facts(*up, lines=["refused"], refused=[{"who": "x"}]), "e") == [
         "stop sglang-e.service (active, enabled)",
         "disable sglang-e.service (enabled)",
-        "stop and disable sglang-watch@e.service (active, enabled)",
+        "stop sglang-watch@e.service (active, static)",
     ]
