@@ -5,8 +5,9 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from roles.spec import checks, nccl
+from roles.spec import nccl
 from roles.spec import pins as pinning
+from roles.spec.environment import number_text
 from roles.spec.errors import Path
 from roles.spec.model import EngineSpec, Install, Kernel, Model, Nccl
 from roles.spec.secret import Secret
@@ -49,14 +50,14 @@ def build_engine(
         },
         secret_flags=secret_flags,
         environment={
-            variable: checks.number_text(value)
+            variable: number_text(value)
             for variable, value in engine["environment"].items()
             if value is not None
         },
         nccl=Nccl(
             engine["nccl"]["profile"],
             {
-                nccl.full_name(variable): None if value is None else checks.number_text(value)
+                nccl.full_name(variable): None if value is None else number_text(value)
                 for variable, value in engine["nccl"]["overrides"].items()
             },
         ),

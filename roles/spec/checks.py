@@ -6,20 +6,12 @@ import ipaddress
 import re
 from typing import Any
 
-from roles.spec import credentials, flag_names, flags, nccl, pins, places
+from roles.spec import credentials, environment, flag_names, flags, nccl, pins, places
 from roles.spec.errors import Path, closest, shown
 from roles.spec.quoting import is_writable
 from roles.spec.schema import Report, is_secret_place
-from sglangctl.masking import is_secret_name
 
 EAGLE_FAMILY = ("EAGLE", "EAGLE3", "NEXTN", "STANDALONE")
-OURS = {
-    "CUDA_VISIBLE_DEVICES": "gpus",
-    "HOME": "the engine's cache folder, which is its own",
-    "PATH": "the virtual environment, CUDA_HOME and the system's folders, in this order",
-    "PYTHONUNBUFFERED": "1, which the readiness check needs",
-}
-"""Variables that we set and that nobody else may."""
 
 
 def check_engine(name: str, engine: dict[str, Any], report: Report) -> None:
@@ -31,7 +23,7 @@ def check_engine(name: str, engine: dict[str, Any], report: Report) -> None:
     _check_gpus(engine, report)
     _check_flags(engine["flags"], report)
     _check_flag_names(engine, report)
-    _check_environment(engine["environment"], report)
+    environment.check(engine["environment"], report)
     _check_nccl(engine["nccl"], report)
     pins.check(engine["install"], engine["version"], report)
     _check_git(engine["kernel"], report)
@@ -241,27 +233,6 @@ def _is_reference(value: Any) -> bool:
     )
 
 
-def _check_environment(environment: dict[str, Any], report: Report) -> None:
-    for name, value in environment.items():
-        where = ("environment", name)
-        if name in OURS:
-            report(where, f"the variable {name}", f"it is set from {OURS[name]}", None)
-        elif is_secret_name(name):
-            allowed = "no secrets here: every process of the engine's user can read them"
-            report(where, "a variable for a secret", allowed, None)
-        elif credentials.in_variable(name, value):
-            allowed = (
-                "an address without a password (keep it in a file of root's, mode 0600, that a "
-                "drop-in of the unit names with EnvironmentFile=)"
-            )
-            report(where, "an address with credentials (not shown)", allowed, None)
-        elif name.upper().startswith("NCCL_"):
-            if name.upper() in nccl.KNOWN:
-                report(where, f"the variable {name}", "set it in nccl.overrides", "nccl.overrides")
-            elif near := nccl.suggestion(name):
-                report(where, "an NCCL variable that is not known", "a known one", near)
-
-
 def _check_nccl(settings: dict[str, Any], report: Report) -> None:
     given = settings["overrides"]
     for name, value in given.items():
@@ -273,15 +244,8 @@ def _check_nccl(settings: dict[str, Any], report: Report) -> None:
         elif name != full and full in given:
             report(where, f"{full} twice, with and without its prefix", "once", None)
         elif value is not None:
-            allowed_value = nccl.allowed_value(full, number_text(value))
+            allowed_value = nccl.allowed_value(full, environment.number_text(value))
             if allowed_value:
                 choices = re.findall(r"[A-Za-z0-9]+", allowed_value)
                 near = closest(value, choices)
                 report(where, shown(value), allowed_value, near)
-
-
-def number_text(value: str | int | float) -> str:
-    """A value of an environment variable as text: 8 and 8.0 are both 8."""
-    if isinstance(value, float) and value.is_integer() and abs(value) < 1e15:
-        return str(int(value))
-    return str(value)

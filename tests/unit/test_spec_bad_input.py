@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 
 from roles.spec import InventoryError, load_inventory
+from roles.spec.render import environment
 from tests.unit.spec_case import engine, engine_errors, load, only
 
 ENGINE_MISTAKES = [
@@ -88,6 +89,48 @@ ENGINE_MISTAKES = [
     ("environment: {A B: 1}", 'environment."A B": found the name "A B"', "a variable's name"),
     ('environment: {A: "x\\ny"}', 'environment.A: found "x\\ny"', "without line breaks"),
     ("environment: {A: true}", "environment.A: found true", "quote true and false"),
+    ("environment: {INVOCATION_ID: x}", "environment.INVOCATION_ID: found", "is systemd's"),
+    ("environment: {MAINPID: 1}", "environment.MAINPID: found", "is systemd's"),
+    ("environment: {SGLANGCTL_ROOT: /x}", "environment.SGLANGCTL_ROOT: found", "is sglangctl's"),
+    ("environment: {CUDA_DEVICE_ORDER: FASTEST_FIRST}", "environment.CUDA_DEVICE_ORDER", "PCI_BUS"),
+    ("environment: {MAX_JOBS: many}", 'environment.MAX_JOBS: found "many"', "number above 0"),
+    ("environment: {MAX_JOBS: 0}", "environment.MAX_JOBS: found 0", "a whole number above 0"),
+    ("environment: {MAX_JOBS: 1.5}", "environment.MAX_JOBS: found 1.5", "a whole number above 0"),
+    ("environment: {CUDA_HOME: cuda}", 'environment.CUDA_HOME: found "cuda"', "absolute path"),
+    ("environment: {TRITON_CACHE_DIR: ''}", 'environment.TRITON_CACHE_DIR: found ""', "absolute"),
+    ("environment: {HF_HOME: /a/../b}", 'environment.HF_HOME: found "/a/../b"', "without .."),
+    ("environment: {LD_PRELOAD: /tmp/x.so}", 'environment.LD_PRELOAD: found "/tmp/x.so"', "root"),
+    (
+        "environment: {LD_PRELOAD: 'a.so:/usr/lib/b.so /var/cache/sglang/e/c.so'}",
+        'environment.LD_PRELOAD: found "/var/cache/sglang/e/c.so"',
+        "that only root can write",
+    ),
+    ("environment: {LD_PRELOAD: lib/x.so}", 'environment.LD_PRELOAD: found "lib/x.so"', "root"),
+    ("environment: {LD_PRELOAD: //tmp/./x}", 'environment.LD_PRELOAD: found "//tmp/./x"', "root"),
+    ("environment: {LD_PRELOAD: /lib/../tmp/x}", "environment.LD_PRELOAD: found", "root"),
+    ("environment: {LD_PRELOAD: /proc/self/cwd/x}", "environment.LD_PRELOAD: found", "root"),
+    ("environment: {LD_PRELOAD: '/x/$ORIGIN/y'}", "environment.LD_PRELOAD: found", "root"),
+    ("environment: {LD_AUDIT: /dev/shm/x}", "environment.LD_AUDIT: found", "root"),
+    (
+        "environment: {LD_LIBRARY_PATH: '/usr/lib:'}",
+        'environment.LD_LIBRARY_PATH: found ""',
+        "root",
+    ),
+    (
+        "environment: {LD_LIBRARY_PATH: 'lib;/x'}",
+        'environment.LD_LIBRARY_PATH: found "lib"',
+        "root",
+    ),
+    (
+        "environment: {LD_LIBRARY_PATH: /var/tmp}",
+        'environment.LD_LIBRARY_PATH: found "/var/tmp"',
+        "root",
+    ),
+    (
+        "environment: {LD_DEBUG_OUTPUT: /tmp/x}",
+        'environment.LD_DEBUG_OUTPUT: found "/tmp/x"',
+        "root",
+    ),
     ("environment: {HOME: /x}", "environment.HOME: found", "it is set from"),
     ("environment: {CUDA_VISIBLE_DEVICES: 0}", "environment.CUDA_VISIBLE_DEVICES", "from gpus"),
     ("environment: {NCCL_PROTO: LL}", "environment.NCCL_PROTO: found", "nccl.overrides"),
@@ -197,6 +240,30 @@ def test_weights_do_not_lie_where_remove_would_delete_them(path: str, folder: st
 @pytest.mark.parametrize("path", ["/var/cache/sglang-models/m", "/opt/sglangs", "/var/lib/m"])
 def test_folders_beside_ours_are_free(path: str) -> None:
     assert engine_errors(f"drafter: {{path: {path}}}", f"{{path: {path}}}") == []
+
+
+def test_what_the_inventorys_owner_decides() -> None:
+    """It changes the engine alone, and shows in the plan's diff of engine.env."""
+    spec = engine(
+        """
+        environment:
+          LD_PRELOAD: "/usr/lib/x86_64-linux-gnu/libtcmalloc.so.4:libiomp5.so"
+          LD_LIBRARY_PATH: /usr/local/cuda/lib64:/opt/sglang/venvs/x/lib
+          CUDA_DEVICE_ORDER: PCI_BUS_ID
+          MAX_JOBS: 8.0
+          CUDA_HOME: /usr/local/cuda-13.0
+          TRITON_CACHE_DIR: /scratch/triton
+          PYTHONPATH: /srv/plugins
+          HF_HUB_OFFLINE: 0
+        """
+    )
+    rendered = environment(spec, "/v")
+    assert {key: rendered[key] for key in spec.environment} == dict(spec.environment)
+    assert rendered["MAX_JOBS"] == "8"
+
+
+def test_a_variable_that_is_taken_away_is_not_checked() -> None:
+    assert engine("environment: {LD_PRELOAD: }").environment == {}
 
 
 def test_all_mistakes_at_once_in_the_order_of_the_file() -> None:

@@ -204,6 +204,15 @@ PASSWORDS = [
 ]
 
 
+@pytest.mark.parametrize(
+    "value", ["hf_hunter2hunter2hunter2", "Bearer hunter2hunter2", "--api-key hunter2"]
+)
+def test_a_secret_is_known_by_its_shape_in_a_variable_too(value: str) -> None:
+    (error,) = engine_errors(f"environment: {{SOME_THING: '{value}'}}")
+    assert error.startswith("environment.SOME_THING: found a value that looks like a secret")
+    assert "hunter2" not in error
+
+
 @pytest.mark.parametrize("body", PASSWORDS)
 def test_a_password_in_an_address_is_refused_and_not_shown(body: str) -> None:
     errors = engine_errors(body)
