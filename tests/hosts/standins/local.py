@@ -179,6 +179,20 @@ class Run:
                 found[pid] = " ".join(procfs.cmdline(pid))
         return found
 
+    def spawned(self) -> list[int]:
+        """Wait until the engine's two children are on their own: what multiprocessing's spawn sent
+        them is read. A child whose parent ends before that dies of it, and is no orphan."""
+
+        def children() -> list[int]:
+            lines = self.session().items()
+            return [pid for pid, line in lines if "multiprocessing.spawn" in line]
+
+        self.until(lambda: len(children()) == 2, "spawned")
+        pids = children()
+        # From then on a child sleeps in its imports; until then it waits in a read, or computes.
+        self.until(lambda: all(_sleeps(pid) for pid in pids), "in their imports")
+        return pids
+
     def titled(self, title: str) -> int:
         """The pid of the process with this title."""
         pids = [pid for pid, line in self.session().items() if line == title]
@@ -196,6 +210,15 @@ class Run:
                     os.kill(pid, signal.SIGKILL)
             time.sleep(0.02)
         self.process.wait(LIMIT_S)
+
+
+def _sleeps(pid: int) -> bool:
+    """Whether it is in a sleep of its own choice; taken for granted where the kernel does not say."""
+    try:
+        place = Path(f"/proc/{pid}/wchan").read_text()
+    except OSError:
+        return True
+    return "nanosleep" in place or place in ("", "0")
 
 
 def free_port() -> int:
