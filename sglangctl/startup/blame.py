@@ -39,7 +39,10 @@ def blame(startup: Startup, crash: Crash) -> Blame:
     code = _code(startup, crash)
     own = startup.failures.own
     ended = startup.exit is not None
-    if ended and (startup.stop_asked or startup.service.stopping):
+    told = startup.stop_asked or startup.service.stopping
+    if told and (ended or crash.source == "warmup"):
+        # Told to end before its warm-up's first request, SGLang closes its port and waits two
+        # minutes for an answer that cannot come any more.
         return _outside(startup, crash)
     if _oom(startup, crash) and code in (-9, None):
         text = "the kernel's OOM killer ended a process of this engine (oom_kill rose)"

@@ -376,7 +376,16 @@ def test_disk_full(engine: EngineUnit) -> None:
         engine.host.exec("umount", cache)
 
 
-PHASES = ["importing", "connecting", "loading", "allocating", "capturing", "warming", "serving"]
+PHASES = [
+    "importing",
+    "connecting",
+    "loading",
+    "allocating",
+    "capturing",
+    "binding",
+    "warming",
+    "serving",
+]
 
 
 @pytest.mark.parametrize("phase", PHASES)
@@ -384,6 +393,11 @@ def test_systemctl_stop_in_each_phase(engine: EngineUnit, phase: str) -> None:
     gpu = {"flags": {"device": "cuda"}} if phase == "capturing" else {}
     standin = {} if phase == "serving" else {f"{phase.upper()}_S": 30}
     started(engine, standin=standin, **gpu)
+    stopped_in(engine, phase)
+
+
+def stopped_in(engine: EngineUnit, phase: str, name: str = "") -> None:
+    """Stop the unit as soon as the engine is in that phase: ended as wanted, nothing left."""
     engine.until_phase(phase)
     if phase == "serving":
         engine.until("ready")
@@ -392,20 +406,23 @@ def test_systemctl_stop_in_each_phase(engine: EngineUnit, phase: str) -> None:
     engine.host.exec("systemctl", "stop", engine.unit, timeout=150)
     assert engine.processes() == []
     verdict = engine.until("failed", 10)
-    assert verdict["cause"] == ("killed" if phase == "serving" else "terminated")
+    blamed = {item["cause"] for item in engine.verdicts() if item["outcome"] == "failed"}
+    assert blamed == {"killed" if phase == "serving" else "terminated"}
     steps = [e for e in engine.events() if e["kind"] == "step" and e["step"] == "stop"]
     assert steps, "that the stop was wanted was not noticed"
+    ended = first(engine, lambda e: e["kind"] == "exit")
     if phase != "serving":
-        assert engine.show("Result") == "success"  # `wait` takes SIGTERM as a success
-        assert verdict["t"] <= first(engine, lambda e: e["kind"] == "exit") + 2.0
+        # `wait` takes SIGTERM as a success; the engine, told to end, may still kill itself.
+        assert engine.show("Result") in ("success", "signal")
+        assert verdict["t"] <= ended + 2.0
     record(
         engine,
-        f"stop-while-{phase}",
+        f"stop-while-{name or phase}",
         {
             "engine": "sglang",
             "outcome": "failed" if phase != "serving" else "serving",
             **({"cause": "terminated"} if phase != "serving" else {}),
-            "by_s": verdict["t"] + 2.0 if phase != "serving" else before,
+            "by_s": max(verdict["t"], ended) + 2.0 if phase != "serving" else before,
             **({"stopped_by_us_s": before} if phase == "serving" else {}),
         },
     )

@@ -218,6 +218,22 @@ def test_sigterm_while_serving(machine: Machine) -> None:
         run.until(lambda run=run: not run.session(), "gone")  # type: ignore[misc]
 
 
+def test_sigterm_before_the_first_request_is_answered_by_two_minutes_of_nothing(
+    machine: Machine,
+) -> None:
+    run = machine.start(STANDIN_BINDING_S="20", STANDIN_SCALE="0.02")
+    run.until(lambda: "Waiting for application startup." in run.log, "binding")
+    begin = time.monotonic()
+    run.process.terminate()
+    run.until(lambda: "Waiting for application shutdown." in run.log, "told")
+    assert not run.serves()
+    assert run.exit() == -signal.SIGKILL
+    assert 119 * 0.02 <= time.monotonic() - begin < 20
+    assert "Initialization failed. warmup error: Traceback" in run.log
+    assert "Draining" not in run.log
+    run.until(lambda: not run.session(), "gone")
+
+
 def test_sigterm_waits_for_requests_in_flight(machine: Machine) -> None:
     run = machine.start("--device", "cpu", STANDIN_PREFILL_TOKENS_PER_S="1000").ready()
     with pytest.raises(TimeoutError):

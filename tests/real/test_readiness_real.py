@@ -60,7 +60,11 @@ class RealEngine(EngineUnit):
 
 @pytest.fixture(scope="module")
 def host(module_host_factory: HostFactory) -> Host:
-    made = module_host_factory("real", image="engine")
+    return prepared(module_host_factory("real", image="engine"))
+
+
+def prepared(made: Host) -> Host:
+    """A host with the real engine in a venv, its user, and sglangctl."""
     made.exec("sh", "-c", "id sglang >/dev/null 2>&1 || useradd --system --user-group sglang")
     made.exec("python3", "-m", "venv", "--system-site-packages", VENV)
     made.exec(
@@ -151,11 +155,63 @@ def test_two_ranks(engine: RealEngine) -> None:
     last = [event for event in engine.events() if event["kind"] == "process"][-1]
     titles = [process["name"] for process in last["processes"]]
     assert "sglang::scheduler_TP0" in titles and "sglang::scheduler_TP1" in titles
+    serving = matrix.first(engine, lambda e: e["kind"] == "verdict" and e["outcome"] in matrix.UP)
+    window = {"not_before_s": 0.5, "by_s": serving + 1.0}
+    matrix.record(engine, "tp2", {"engine": "sglang", "outcome": "serving", **window})
 
 
-@pytest.mark.parametrize("phase", ["importing", "serving"])  # the others last for moments here
-def test_systemctl_stop(engine: RealEngine, phase: str) -> None:
-    matrix.test_systemctl_stop_in_each_phase(engine, phase)
+STOPS = [
+    ("importing", "importing", ""),
+    ("connecting", "connecting", "Init parallel begin"),
+    ("loading", "loading", "Load weight begin"),
+    ("allocating", "allocating", "Load weight end"),
+    ("binding", "binding", "Waiting for application startup"),
+    # Bound, and the warm-up has not asked for anything yet: it takes two minutes to end.
+    ("bound", "warming", "Uvicorn running on"),
+    ("warming", "warming", "Prefill batch"),
+    ("serving", "serving", ""),
+]
+"""Name, phase, the log line that begins it. On a processor no CUDA graph is captured."""
+
+
+@pytest.mark.parametrize(("name", "phase", "line"), STOPS, ids=[stop[0] for stop in STOPS])
+def test_systemctl_stop(engine: RealEngine, name: str, phase: str, line: str) -> None:
+    if line:
+        hold_at(engine, line)
+    matrix.started(engine)
+    matrix.stopped_in(engine, phase, name)
+
+
+def hold_at(engine: RealEngine, line: str) -> None:
+    """Have the engine stopped as soon as its log has this line: here such a phase lasts for
+    moments. systemd continues what it ends, so that the stop finds it in that phase."""
+    script = (
+        f"until grep -qF '{line}' {engine.log}; do sleep 0.01; done; "
+        f"exec systemctl kill --kill-whom=all --signal=STOP {engine.unit}"
+    )
+    # What an earlier test's engine wrote is not meant.
+    engine.host.exec("sh", "-c", f"if [ -e {engine.log} ]; then : > {engine.log}; fi")
+    engine.host.exec("systemd-run", "--collect", "sh", "-c", script)
+
+
+def test_out_of_memory_by_the_container_s_limit(host_factory: HostFactory, tmp_path: Path) -> None:
+    host = prepared(host_factory("oom", image="engine", memory="900m"))
+    engine = RealEngine(host, tmp_path)
+    matrix.started(engine)
+    matrix.failed(engine, "host-out-of-memory", "host-out-of-memory", 60)
+    ended = next(event for event in engine.events() if event["kind"] == "exit")
+    assert ended["oom"] is True and ended["oom_kills"] >= 1
+    engine.stop()
+    assert poll(lambda: not engine.processes(), 20), engine.processes()
+
+
+def test_disk_full(engine: RealEngine) -> None:
+    matrix.configured(
+        engine,
+        unit_lines=f"{matrix.ONCE}PrivateTmp=no\nTemporaryFileSystem=/tmp:mode=1777,size=4k,nr_inodes=1\n",
+    )
+    engine.start()
+    matrix.failed(engine, "disk-full", "disk-full")
 
 
 def test_a_long_prefill_is_not_a_hang(engine: RealEngine) -> None:

@@ -106,6 +106,15 @@ class Ending:
         self.log.line(f"Initialization failed. warmup error: {error}", "error")
         self.kill_all()
 
+    def close(self) -> None:
+        """SIGTERM before the first request: uvicorn's own end, which waits for the warm-up, which
+        asks a closed port for two minutes and then fails."""
+        self.log.uvicorn("Shutting down")
+        if self.server:
+            self.server.shutdown()
+            self.server.socket.close()
+        self.log.uvicorn("Waiting for application shutdown.")
+
     def stop(self, events: queue.SimpleQueue[tuple[str, Any]]) -> NoReturn:
         """SIGTERM once it serves: drain, let the scheduler go, leave."""
         manager = self.manager

@@ -65,6 +65,10 @@ class Launcher:
         self.events: queue.SimpleQueue[tuple[str, Any]] = queue.SimpleQueue()
         self.ending = Ending(args, log)
         self.begin = time.monotonic()
+        self.told = threading.Event()
+        """SIGTERM came."""
+        self.asked = threading.Event()
+        """The first request came: the engine's own way of ending is in place from here on."""
         self.gpus = self._gpus()
 
     def _gpus(self) -> list[int]:
@@ -189,14 +193,16 @@ class Launcher:
 
     def _serve(self, manager: Manager, tokens: int, held: Devices) -> NoReturn:
         me = os.getpid()
-        signal.signal(signal.SIGTERM, lambda *_: self.events.put(("term", None)))
+        signal.signal(signal.SIGTERM, self._term)
         self.log.uvicorn(f"Started server process [{me}]")
         self.log.uvicorn("Waiting for application startup.")
         warm = threading.Thread(target=self._warm_up, args=(manager,), daemon=True)
         if self.args.skip_server_warmup:
             manager.status = "Up"
+            self.asked.set()
         else:
             warm.start()
+        self.told.wait(options.phase_s("binding"))
         self.log.uvicorn("Application startup complete.")
         address = (self.args.host, self.args.port)
         try:
@@ -230,6 +236,10 @@ class Launcher:
             self._handle(*self.events.get())
         raise AssertionError("unreachable")
 
+    def _term(self, *_: object) -> None:
+        self.told.set()
+        self.events.put(("term", None))
+
     def _handle(self, event: str, detail: Any) -> None:
         if event == "dead":
             self.ending.child_died(*detail)
@@ -237,12 +247,14 @@ class Launcher:
             self.ending.child_failed()
         elif event == "warmup-error":
             self.ending.warmup_failed(detail)
-        elif event == "term":
+        elif event == "term" and self.asked.is_set():
             self.ending.stop(self.events)
+        elif event == "term":
+            self.ending.close()
 
     def _warm_up(self, manager: Manager) -> None:
         try:
-            warm_up(self.args)
+            warm_up(self.args, self.asked.set)
         except WarmupError as error:
             self.events.put(("warmup-error", str(error)))
             return

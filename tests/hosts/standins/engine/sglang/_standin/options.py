@@ -6,8 +6,16 @@ import os
 from functools import cache
 
 ENV_FILE = "/etc/standins/sglang.env"
-PHASES = ["launching", "importing", "connecting", "loading", "allocating", "capturing", "warming"]
-SHARES = dict(zip(PHASES, [0.15, 0.2, 0.05, 0.25, 0.05, 0.15, 0.15]))
+SHARES = {
+    "launching": 0.15,
+    "importing": 0.2,
+    "connecting": 0.05,
+    "loading": 0.25,
+    "allocating": 0.05,
+    "capturing": 0.15,
+    "binding": 0.0,
+    "warming": 0.15,
+}
 
 
 @cache

@@ -100,6 +100,7 @@ def play(launcher: Launcher, held: Devices) -> NoReturn:
             launcher.answer(manager, tokens, listen(args.host, args.port))
         elif mark == READY and manager:
             manager.status = "Up"
+            launcher.asked.set()
     if record.returncode is not None:
         launcher.ending.as_recorded(record.returncode)
     Log.silent = False

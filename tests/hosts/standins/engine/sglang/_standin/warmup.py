@@ -5,6 +5,7 @@ from __future__ import annotations
 import http.client
 import json
 import time
+from collections.abc import Callable
 
 from sglang._standin import options
 from sglang._standin.flags import ServerArgs
@@ -17,8 +18,11 @@ class WarmupError(Exception):
     """The text that follows `Initialization failed. warmup error: `."""
 
 
-def warm_up(args: ServerArgs) -> None:
-    """GET /model_info until it answers, then one generation; WarmupError when it fails."""
+def warm_up(args: ServerArgs, asking: Callable[[], None]) -> None:
+    """GET /model_info until it answers, then one generation; WarmupError when it fails.
+
+    `asking` is called when the generation is about to be asked for.
+    """
     error = ""
     for attempt in range(120):
         time.sleep(options.scaled(1) if attempt else 0.1)
@@ -31,6 +35,7 @@ def warm_up(args: ServerArgs) -> None:
             error = f"requests.exceptions.ConnectionError: {problem}"
     else:
         raise WarmupError(traceback(error, FRAME))
+    asking()
     time.sleep(options.phase_s("warming"))
     body = {"text": "The capital city of France is", "sampling_params": {"max_new_tokens": 8}}
     status, text = _ask(args, "POST", "/generate", body)
