@@ -234,6 +234,17 @@ def test_sigterm_before_the_first_request_is_answered_by_two_minutes_of_nothing(
     run.until(lambda: not run.session(), "gone")
 
 
+def test_sigterm_while_it_warms_up_is_not_obeyed(machine: Machine) -> None:
+    run = machine.start(STANDIN_WARMING_S="30")
+    run.until(lambda: "GET /model_info" in run.log, "warming")
+    time.sleep(0.2)
+    run.process.terminate()
+    run.until(lambda: "Draining requests and shutting down..." in run.log, "told")
+    time.sleep(1.5)
+    assert run.process.poll() is None
+    run.titled("sglang::scheduler")
+
+
 def test_sigterm_waits_for_requests_in_flight(machine: Machine) -> None:
     run = machine.start("--device", "cpu", STANDIN_PREFILL_TOKENS_PER_S="1000").ready()
     with pytest.raises(TimeoutError):

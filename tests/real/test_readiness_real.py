@@ -205,13 +205,35 @@ def test_out_of_memory_by_the_container_s_limit(host_factory: HostFactory, tmp_p
     assert poll(lambda: not engine.processes(), 20), engine.processes()
 
 
+# Without a GPU the engine compiles nothing. What it still writes while it starts is a model's own
+# code, copied to the cache.
+MAKE_OWN_CODE = """
+set -e
+rm -rf /models/own-code && cp -r /models/tiny-qwen3 /models/own-code && cd /models/own-code
+printf 'from transformers import Qwen3Config\\n\\n\\nclass OwnConfig(Qwen3Config):\\n    pass\\n' > own.py
+python3 -c 'import json
+config = json.load(open("config.json"))
+config["auto_map"] = {"AutoConfig": "own.OwnConfig"}
+json.dump(config, open("config.json", "w"))'
+"""
+
+
 def test_disk_full(engine: RealEngine) -> None:
+    engine.host.exec("sh", "-c", MAKE_OWN_CODE)
     matrix.configured(
         engine,
-        unit_lines=f"{matrix.ONCE}PrivateTmp=no\nTemporaryFileSystem=/tmp:mode=1777,size=4k,nr_inodes=1\n",
+        model={"path": "/models/own-code", "served_name": "tiny"},
+        flags={"trust-remote-code": True},
     )
-    engine.start()
-    matrix.failed(engine, "disk-full", "disk-full")
+    cache = f"/var/cache/sglang/{engine.name}"
+    engine.host.exec("mount", "-t", "tmpfs", "-o", "size=64k,mode=1777", "none", cache)
+    try:
+        engine.host.exec("sh", "-c", f"! dd if=/dev/zero of={cache}/full 2>/dev/null")
+        engine.start()
+        matrix.failed(engine, "disk-full", "disk-full")
+    finally:
+        engine.host.exec("systemctl", "stop", engine.unit)
+        engine.host.exec("umount", cache)
 
 
 def test_a_long_prefill_is_not_a_hang(engine: RealEngine) -> None:

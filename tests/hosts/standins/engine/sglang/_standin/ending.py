@@ -116,13 +116,16 @@ class Ending:
         self.log.uvicorn("Waiting for application shutdown.")
 
     def stop(self, events: queue.SimpleQueue[tuple[str, Any]]) -> NoReturn:
-        """SIGTERM once it serves: drain, let the scheduler go, leave."""
+        """SIGTERM after the first request: drain, let the scheduler go, leave. Where that request is
+        the warm-up's own and still under way, nothing ends any more."""
         manager = self.manager
         assert manager
         manager.stopping = True
         self.log.line(
             "SIGTERM received. signum=None frame=None. Draining requests and shutting down..."
         )
+        while manager.status == "Starting":
+            time.sleep(3600)
         time.sleep(options.number("STOP_S", 0.5))
         said = 0.0
         while manager.remaining() or manager.status == "UnHealthy":
