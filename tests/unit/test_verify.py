@@ -66,6 +66,11 @@ def test_a_stopped_process_is_named(
             and stat.pgid == engine.pid
         ]
         os.kill(found[0], signal.SIGSTOP)
+        # The signal is sent, and takes effect when the process is next scheduled.
+        end = time.monotonic() + 10
+        while procfs.stat(found[0]).state != "T":  # type: ignore[union-attr]
+            assert time.monotonic() < end
+            time.sleep(0.01)
         status, report = verify(capsys, engine.pid)
     assert (status, report["outcome"]) == (1, None)
     assert f"{title} (pid {found[0]}) is stopped" in report["sentence"]
