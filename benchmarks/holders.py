@@ -1,6 +1,6 @@
 """How long `sglangctl holders` takes on a host with many processes. Run as root:
 
-python3 benchmarks/holders.py [number of processes, default 5000] [rounds, default 5]
+python3 -m benchmarks.holders [number of processes, default 5000] [rounds, default 5] [--evidence]
 
 Starts that many sleeping processes (each with a few open files, eight of them with a device),
 then runs the command as an operator would, and prints one JSON object. The limit is 1 s.
@@ -17,6 +17,8 @@ import sys
 import tempfile
 import time
 from pathlib import Path
+
+from benchmarks import evidence
 
 ROOT = Path(__file__).resolve().parents[1]
 LIMIT_S = 1.0
@@ -52,7 +54,9 @@ def crowd(number: int, devices: list[str]) -> int:
         signal.pause()
 
 
-def main(number: int = 5000, rounds: int = 5) -> int:
+def main(arguments: list[str]) -> int:
+    wanted = evidence.asked(arguments)
+    number, rounds = [*map(int, arguments), *(5000, 5)[len(arguments) :]]
     with tempfile.TemporaryDirectory() as folder:
         devices = [f"{folder}/nvidia{gpu}" for gpu in range(8)]
         for device in devices:
@@ -88,22 +92,16 @@ def main(number: int = 5000, rounds: int = 5) -> int:
             os.killpg(leader, signal.SIGKILL)
             os.waitpid(leader, 0)
     median = statistics.median(seconds)
-    print(
-        json.dumps(
-            {
-                "v": 1,
-                "benchmark": "holders",
-                "processes": processes,
-                "median_s": round(median, 3),
-                "processor_median_s": round(statistics.median(cpu), 3),
-                "all_s": [round(value, 3) for value in seconds],
-                "limit_s": LIMIT_S,
-                "load": os.getloadavg()[0],
-            }
-        )
-    )
+    figures = {
+        "processes": processes,
+        "median_s": round(median, 3),
+        "processor_median_s": round(statistics.median(cpu), 3),
+        "all_s": [round(value, 3) for value in seconds],
+        "limit_s": LIMIT_S,
+    }
+    evidence.keep("holders", figures, wanted)
     return 0 if median < LIMIT_S else 1
 
 
 if __name__ == "__main__":
-    sys.exit(main(*map(int, sys.argv[1:])))
+    sys.exit(main(sys.argv[1:]))

@@ -1,6 +1,7 @@
 """What each rung of the kernel ladder costs, and what a build takes of memory.
 
-    python3 benchmarks/kernel.py --tools WHEELS [--stock FOLDER] [--arch 120a] [--heavy 20000]
+    python3 -m benchmarks.kernel --tools WHEELS [--stock FOLDER] [--arch 120a] [--heavy 20000]
+        [--evidence]
 
 WHEELS: a folder with CMake, ninja and scikit-build-core (tests/kernel/cuda.py fetches one).
 FOLDER: holds the stock wheel of sglang-kernel that fits this machine's torch (left out: that rung
@@ -11,7 +12,6 @@ takes about 600 MiB at --heavy 20000. Needs nvcc, g++, git and a torch. Prints a
 from __future__ import annotations
 
 import argparse
-import json
 import os
 import platform
 import subprocess
@@ -22,14 +22,14 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-ROOT = Path(__file__).resolve().parents[1]
-sys.path.insert(0, str(ROOT))
+from benchmarks import evidence
+from sglangctl.kernel import cache
+from sglangctl.kernel import key as keys
+from sglangctl.kernel import request as requests
+from sglangctl.kernel.venv import Venv, load
+from tests.kernel.cuda import repository
 
-from sglangctl.kernel import cache  # noqa: E402
-from sglangctl.kernel import key as keys  # noqa: E402
-from sglangctl.kernel import request as requests  # noqa: E402
-from sglangctl.kernel.venv import Venv, load  # noqa: E402
-from tests.kernel.cuda import repository  # noqa: E402
+ROOT = Path(__file__).resolve().parents[1]
 
 
 class Bench:
@@ -103,11 +103,11 @@ def main() -> int:
     parser.add_argument("--stock", type=Path)
     parser.add_argument("--arch", default="120a")
     parser.add_argument("--heavy", type=int, default=20000)
+    parser.add_argument(evidence.OPTION, action="store_true")
     arguments = parser.parse_args()
     sm = arguments.arch.rstrip("af")
     result: dict[str, Any] = {
-        "v": 1,
-        "machine": f"{platform.machine()}, {os.cpu_count()} cores",
+        "architecture": platform.machine(),
         "arch": arguments.arch,
         "heavy": arguments.heavy,
         "rungs_s": {},
@@ -144,7 +144,7 @@ def main() -> int:
             f"build, jobs {name:<5} {build['seconds']:8.1f} s  {build['peak_memory_mib']:>6} MiB"
             f"  (jobs {build['jobs']})"
         )
-    print(json.dumps(result))
+    evidence.keep("kernel", result, arguments.evidence)
     return 0
 
 

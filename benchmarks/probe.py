@@ -1,6 +1,6 @@
 """How long `sglangctl probe` takes, besides the driver's own time. Run as root:
 
-python3 benchmarks/probe.py [rounds, default 20]
+python3 -m benchmarks.probe [rounds, default 20] [--evidence]
 
 Three ways: the zipapp as the host role installs it, the same from standard input (a first dry run),
 and Python alone, for comparison. Prints one JSON object; the limit is 300 ms.
@@ -17,8 +17,7 @@ import tempfile
 import time
 from pathlib import Path
 
-sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
-
+from benchmarks import evidence
 from roles.host import program
 
 LIMIT_S = 0.3
@@ -73,7 +72,9 @@ def driver_s() -> float:
     return float(done.stdout)
 
 
-def main(rounds: int = 20) -> int:
+def main(arguments: list[str]) -> int:
+    wanted = evidence.asked(arguments)
+    rounds = int(arguments[0]) if arguments else 20
     with tempfile.TemporaryDirectory() as folder:
         zipapp = f"{folder}/sglangctl.pyz"
         Path(zipapp).write_bytes(program.archive())
@@ -85,20 +86,9 @@ def main(rounds: int = 20) -> int:
             "from_standard_input": timed([python, "-I", "-", *probe], program.loader(), rounds),
         }
     driver = round(driver_s(), 3)
-    print(
-        json.dumps(
-            {
-                "v": 1,
-                "benchmark": "probe",
-                **found,
-                "driver_s": driver,
-                "limit_s": LIMIT_S,
-                "load": os.getloadavg()[0],
-            }
-        )
-    )
+    evidence.keep("probe", {**found, "driver_s": driver, "limit_s": LIMIT_S}, wanted)
     return 0 if found["installed"]["median_s"] - driver < LIMIT_S else 1
 
 
 if __name__ == "__main__":
-    sys.exit(main(*map(int, sys.argv[1:])))
+    sys.exit(main(sys.argv[1:]))

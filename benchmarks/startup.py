@@ -1,7 +1,7 @@
 """What one event costs the phase machine: the median over the recorded starts and over a
 million random ones. The watch feeds every event through it, so it must stay below 20 us.
 
-python benchmarks/startup.py [--events 1000000]
+python3 -m benchmarks.startup [--events 1000000] [--evidence]
 """
 
 from __future__ import annotations
@@ -11,11 +11,9 @@ import statistics
 import sys
 import time
 from collections.abc import Iterable
-from pathlib import Path
 from typing import Any
 
-sys.path.insert(0, str(Path(__file__).parent.parent))
-
+from benchmarks import evidence
 from sglangctl import journal
 from sglangctl.startup import Startup
 from tests import fuzz
@@ -23,8 +21,8 @@ from tests import fuzz
 LIMIT_US = 20.0
 
 
-def cost(name: str, events: Iterable[dict[str, Any]]) -> float:
-    """Feed all events, a new start at each launch; print and return the median, microseconds."""
+def cost(events: Iterable[dict[str, Any]]) -> dict[str, float]:
+    """Feed all events, a new start at each launch; what one took, in microseconds."""
     spent: list[int] = []
     startup = Startup()
     clock = time.perf_counter_ns
@@ -35,20 +33,20 @@ def cost(name: str, events: Iterable[dict[str, Any]]) -> float:
         startup.feed(event)
         spent.append(clock() - begin)
     spent.sort()
-    median = statistics.median(spent) / 1e3
-    mean = statistics.fmean(spent) / 1e3
-    tail = spent[int(len(spent) * 0.99)] / 1e3
-    print(
-        f"{name:<16} {len(spent):>8} events  median {median:6.1f} us  mean {mean:6.1f} us  "
-        f"99 % below {tail:7.1f} us  worst {spent[-1] / 1e6:6.1f} ms"
-    )
-    return median
+    return {
+        "events": len(spent),
+        "median_us": round(statistics.median(spent) / 1e3, 1),
+        "mean_us": round(statistics.fmean(spent) / 1e3, 1),
+        "percent_99_us": round(spent[int(len(spent) * 0.99)] / 1e3, 1),
+        "worst_us": round(spent[-1] / 1e3, 1),
+    }
 
 
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--events", type=int, default=1_000_000)
     parser.add_argument("--seed", type=int, default=20261129)
+    parser.add_argument(evidence.OPTION, action="store_true")
     args = parser.parse_args()
     recorded = [
         event
@@ -56,11 +54,12 @@ def main() -> int:
         for event in journal.read(path)
         if event["kind"] != "injected"
     ]
-    medians = [
-        cost("recorded starts", recorded),
-        cost("random events", fuzz.events(args.seed, args.events)),
-    ]
-    return 0 if max(medians) < LIMIT_US else 1
+    figures = {
+        "recorded_starts": cost(recorded),
+        "random_events": cost(fuzz.events(args.seed, args.events)),
+    }
+    evidence.keep("startup", {**figures, "limit_us": LIMIT_US}, args.evidence)
+    return 0 if max(each["median_us"] for each in figures.values()) < LIMIT_US else 1
 
 
 if __name__ == "__main__":

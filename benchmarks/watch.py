@@ -1,6 +1,6 @@
 """Processor time of `sglangctl watch` beside an engine of eight ranks, in percent of one core.
 
-    python -m benchmarks.watch [--ranks 8] [--seconds 30]
+    python3 -m benchmarks.watch [--ranks 8] [--seconds 30] [--evidence]
 
 While the engine loads and while it serves, on this machine, with a small process tree that has an
 engine's titles, port and endpoints (tests/unit/tiny_engine.py). The driver's own time is not in
@@ -18,6 +18,7 @@ import tempfile
 import time
 from pathlib import Path
 
+from benchmarks import evidence
 from sglangctl import journal, procfs
 from tests.unit.engine_host import free_port
 from tests.unit.tiny_engine import running
@@ -51,6 +52,7 @@ def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--ranks", type=int, default=8)
     parser.add_argument("--seconds", type=float, default=30.0)
+    parser.add_argument(evidence.OPTION, action="store_true")
     args = parser.parse_args()
     port = free_port()
     load_s = args.seconds + SETTLE_S + 2
@@ -83,11 +85,14 @@ def main() -> int:
             finally:
                 watch.terminate()
                 watch.wait()
-    print(
-        f"{args.ranks} ranks, {args.seconds:g} s each: {loading:.2f} % of a core while loading, ",
-        end="",
-    )
-    print(f"{serving:.2f} % while serving (limit {LIMIT_PCT:g} %)")
+    figures = {
+        "ranks": args.ranks,
+        "seconds_each": args.seconds,
+        "loading_pct_of_a_core": round(loading, 2),
+        "serving_pct_of_a_core": round(serving, 2),
+        "limit_pct": LIMIT_PCT,
+    }
+    evidence.keep("watch", figures, args.evidence)
     return 0 if max(loading, serving) < LIMIT_PCT else 1
 
 
