@@ -47,7 +47,7 @@ def comparable(engine: dict[str, Any], wrong: Collection[Path]) -> dict[str, Any
     gone = {place[0] for place in wrong if place}
     if () in wrong:
         gone |= {"port", "gpus"}
-    if ("flags",) in wrong or ("flags", "device") in wrong:
+    if ("flags",) in wrong:
         gone.add("gpus")  # whether it uses any is not known
     return {key: value for key, value in engine.items() if key not in {"port", "gpus"} & gone}
 
