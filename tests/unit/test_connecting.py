@@ -15,6 +15,7 @@ from typing import Any
 import paramiko
 import pytest
 
+from roles.job import why_unfit
 from roles.spec import Secret
 from roles.spec.errors import Need
 from roles.spec.secret import SecretError
@@ -324,3 +325,13 @@ def test_a_template_that_cannot_be_rendered_is_told_before_the_connection(desk: 
     )
     assert "what it describes cannot be rendered: no such value" in done.stderr
     assert "Connected" not in done.stderr and done.returncode == 1
+
+
+def test_everything_that_only_the_host_can_tell_at_once() -> None:
+    fine = {"uid": 0, "systemd": "252", "program": "0123456789abcdef"}
+    assert why_unfit(fine, "verify") == []
+    assert why_unfit({**fine, "program": None}, "sglang") == []
+    user, systemd, program = why_unfit({"uid": 1000, "reasons": {"systemd": "no"}}, "verify")
+    assert user.startswith("verify needs root on the host: set `ssh: {user: root}`")
+    assert systemd == "verify needs a host that is run by systemd: no"
+    assert program.startswith("nothing was deployed to this host yet")

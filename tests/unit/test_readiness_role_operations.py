@@ -26,6 +26,8 @@ from roles import failing
 from roles.readiness import follow, report
 from roles.readiness.operations import proved, reached, serving
 from roles.readiness.subject import Subject
+from roles.readiness.verify_cli import judge
+from roles.spec import Secret
 from sglangctl.config import Limits
 from sglangctl.journal import Writer
 from sglangctl.paths import Paths
@@ -115,6 +117,7 @@ class Bench:
         engines: Sequence[str] = ("kimi",),
         settled: bool = False,
         reachable_at: str | None = None,
+        api_key: Secret | None = None,
         program: tuple[str, ...] = PROGRAM,
         limits: Limits = Limits(),  # noqa: B008 (frozen)
         hosts: Sequence[Any] = (HOST,),
@@ -128,7 +131,7 @@ class Bench:
         state = State(Inventory((list(hosts), {})), Config())
         subjects = [
             Subject(
-                name, f"sglang-{name}.service", "kimi-k2.5", limits, reachable_at, None, program
+                name, f"sglang-{name}.service", "kimi-k2.5", limits, reachable_at, api_key, program
             )
             for name in engines
         ]
@@ -338,6 +341,17 @@ def test_an_unreachable_host_is_in_the_report(bench: Bench) -> None:
     found = {host["host"]: host for host in document["report"]}
     assert found["gone"]["outcome"] == "unreachable" and found["gone"]["engines"] == []
     assert found[HOST]["outcome"] == "ok" and found[HOST]["engines"][0]["outcome"] == "ready"
+
+
+def test_a_lost_api_key_leaves_the_engine_s_own_proof_alone(bench: Bench) -> None:
+    serve(bench.journal())
+    lost = Secret("", missing="environment variable K is not set on the controller")
+    done = bench.run("serving", reachable_at="http://127.0.0.1:1", api_key=lost)
+    assert done.engine["outcome"] == "ready" and done.engine["reachable"] is None
+    assert "environment variable K is not set on the controller; the engine itself" in done.text
+    assert judge(done.status, done.reports[0]) == (2, "could not be checked: @local")
+    done = bench.run("serving", api_key=lost)
+    assert done.status == 0 and "variable K" not in done.text
 
 
 def test_clients_are_apart_from_the_engine(bench: Bench) -> None:
