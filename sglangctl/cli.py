@@ -39,6 +39,7 @@ COMMANDS = (
     Command("watch", "sglangctl.watch", "write an engine's journal", operator=False),
     Command("wait", "sglangctl.wait", "return when an engine serves or has failed", operator=False),
     Command("switch", "sglangctl.switch", "put a staged release live", operator=False),
+    Command("configure", "sglangctl.configure", "write what is known of an engine", operator=False),
     Command("stage", "sglangctl.stage", "write a release beside the others", operator=False),
     Command(
         "prune-programs", "sglangctl.programs", "delete unused versions of this", operator=False

@@ -10,6 +10,7 @@ import os
 import re
 import select
 import time
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -47,7 +48,8 @@ class End:
 
 
 class Collection:
-    """The events of one run, from now on. `prove`: generate once when it serves."""
+    """The events of one run, from now on. `prove`: generate once when it serves. `asked_by`: who
+    it is that has the unit stopped, asked when somebody has."""
 
     def __init__(
         self,
@@ -57,10 +59,12 @@ class Collection:
         tail: Logtail,
         recorder: Recorder,
         prove: bool = True,
+        asked_by: Callable[[], str] = lambda: "systemd",
     ) -> None:
         self.config, self.run, self.recorder = config, run, recorder
         self._where, self._tail, self._prove = where, tail, prove
         self._limits = config.limits
+        self._asked_by = asked_by
         self._collector = Collector()
         self.processes: list[Process] = []
         self._shape: Any = None
@@ -305,4 +309,4 @@ class Collection:
             and self.run.folder is not None
             and unit.being_stopped(self.config.unit, self.run.id)
         ):
-            self.stopping("systemd")
+            self.stopping(self._asked_by())

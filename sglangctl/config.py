@@ -181,8 +181,13 @@ def read_document(path: Path) -> dict[str, Any]:
         raise ConfigError(f"{path} cannot be read by this user: run it with sudo") from None
     except (OSError, ValueError) as error:
         raise ConfigError(f"{path} cannot be read: {error}; deploy again") from None
+    return checked_document(document, path)
+
+
+def checked_document(document: Any, source: Path) -> dict[str, Any]:
+    """`document` if it is one of ours; ConfigError names `source`."""
     if not isinstance(document, dict) or document.get("v") != VERSION:
-        raise ConfigError(f"{path} is not of version {VERSION}: deploy again with this checkout")
+        raise ConfigError(f"{source} is not of version {VERSION}: deploy again with this checkout")
     return cast("dict[str, Any]", document)
 
 

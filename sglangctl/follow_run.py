@@ -7,7 +7,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from sglangctl import journal, launching, procfs, systemd
+from sglangctl import journal, launching, lock, procfs, render, systemd
 from sglangctl.collect import Collection, End
 from sglangctl.config import ConfigError, EngineConfig, load_engine
 from sglangctl.http_probe import endpoint
@@ -68,6 +68,7 @@ class Follow:
             self._recorder,
             prove=self.outcome not in ("ready", "degraded")
             or self._asked != config.readiness.asked,
+            asked_by=self._who_stops,
         )
 
     @property
@@ -81,6 +82,10 @@ class Follow:
     def stopping(self, by: str) -> None:
         """Say that the end that comes is wanted."""
         self._collection.stopping(by)
+
+    def gone(self) -> bool:
+        """Whether the main process has ended."""
+        return self._collection.main.gone()
 
     def until(self, over: Callable[[], bool]) -> None:
         """Watch until the main process ends or `over` says that something else runs now."""
@@ -145,13 +150,22 @@ class Follow:
                 self._asked = event.get("asked")
         return offset
 
+    def _who_stops(self) -> str:
+        """Who has the unit stopped: a switch, a stop or a removal of ours, which holds the lock
+        until that is done; else all that is known is that systemd was asked."""
+        holder = lock.holder(self.paths)
+        ours = holder is not None and holder.engine == self.config.name
+        return f"a {holder.what}" if holder is not None and ours else "systemd"
+
     def _changed(self, assessment: Assessment) -> None:
         if assessment.outcome != "unresponsive":
             self._unresponsive_t = None
         elif self._unresponsive_t is None:
             self._unresponsive_t = assessment.t
         words = [assessment.outcome, f"phase {assessment.phase}"]
-        if assessment.cause:
+        if assessment.stopped_by:
+            words[0] = render.stopped(assessment.stopped_by)
+        elif assessment.cause:
             words.append(f"cause {assessment.cause}")
         if assessment.progress:
             words.append(assessment.progress)

@@ -18,7 +18,7 @@ import time
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
-from sglangctl import starts
+from sglangctl import render, starts
 from sglangctl.config import ConfigError, load_engine
 from sglangctl.paths import Paths
 from sglangctl.present import Present, present, start_of
@@ -91,8 +91,9 @@ def print_list(name: str, paths: Paths) -> int:
     for start in starts.names(paths.starts(name)):
         verdict = starts.last_verdict(paths.starts(name) / start / starts.JOURNAL)
         cause = (verdict or {}).get("cause")
-        words = [start, starts.outcome_of(verdict), *([harmless(str(cause))] if cause else [])]
-        print(*words)
+        words = [starts.outcome_of(verdict), *([harmless(str(cause))] if cause else [])]
+        by = (verdict or {}).get("stopped_by")
+        print(start, *([render.stopped(by)] if isinstance(by, str) else words))
     return 0
 
 

@@ -77,6 +77,8 @@ class Probe:
     listening: list[dict[str, Any]] | None = None
     """address, port, owners: [{pid, name, user, unit}]."""
     engines: dict[str, Any] | None = None
+    lock: dict[str, Any] | None = None
+    """Who has the host's lock, null when nobody has: pid, since, engine, what, sentence."""
     plans: dict[str, Any] = field(default_factory=dict)
     """Engine -> what its switch would stop and end (`sglangctl free NAME --stop --dry-run`); for
     the request's `stop` and `remove` what `sglangctl stop NAME` would."""
@@ -229,6 +231,7 @@ def _about_engines(found: Probe, part: _Parts, request: Mapping[str, Any], paths
         found.reasons["complete"] = (
             f"{looked.unreadable} processes of other users could not be looked at: not root"
         )
+    found.lock = _lock(paths)
     found.listening = _listening(listeners or (), looked)
     found.holders = _holders(looked, host, engines, shown or {})
     _plans(found, request, host, engines)
@@ -286,6 +289,13 @@ def _holders(
             }
         )
     return documents
+
+
+def _lock(paths: Paths) -> dict[str, Any] | None:
+    from sglangctl import lock
+
+    holder = lock.holder(paths)
+    return None if holder is None else {**asdict(holder), "sentence": holder.sentence}
 
 
 def _listening(listeners: Any, looked: Any) -> list[dict[str, Any]]:

@@ -24,7 +24,7 @@ SHOWN = (
     "InvocationID",
     "FragmentPath",
 )
-VERDICT = ("t", "phase", "outcome", "cause", "evidence")
+VERDICT = ("t", "phase", "outcome", "cause", "evidence", "stopped_by")
 
 
 def watch_unit(name: str) -> str:

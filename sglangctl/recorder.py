@@ -172,4 +172,4 @@ def _answer(fields: dict[str, Any]) -> tuple[Any, ...]:
 
 
 def _headline(assessment: Assessment) -> tuple[Any, ...]:
-    return (assessment.phase, assessment.outcome, assessment.cause)
+    return (assessment.phase, assessment.outcome, assessment.cause, assessment.stopped_by)

@@ -51,6 +51,8 @@ class State:
     time: str | None = None
     reason: str | None = None
     foreign: tuple[dict[str, Any], ...] = ()
+    config: str | None = None
+    """While switching: the text of engines/NAME.json that goes live with `to`."""
     v: int = 1
 
 
@@ -94,6 +96,8 @@ def read_state(name: str, paths: Paths) -> State | None:
 def write_state(name: str, state: State, paths: Paths) -> None:
     """Write state.json (0600: a foreign unit's text may hold secrets)."""
     document = {**state.__dict__, "foreign": list(state.foreign)}
+    if state.config is None:
+        del document["config"]
     write_atomic(paths.state_json(name), json.dumps(document, indent=1).encode() + b"\n", 0o600)
 
 
@@ -209,6 +213,32 @@ def manifest(name: str, digest: str, paths: Paths) -> dict[str, Any]:
     if not isinstance(document, dict):
         raise ReleaseError(f"the manifest of {digest} is not a mapping: deploy again")
     return document
+
+
+def check_whole(name: str, digest: str, paths: Paths) -> None:
+    """ReleaseError where a release or the environment that it starts from is not there."""
+    venv = manifest(name, digest, paths).get("venv")
+    if isinstance(venv, str) and not (paths.root / venv.lstrip("/")).is_dir():
+        raise ReleaseError(
+            f"nothing was changed. {venv}, from which release {digest[:12]} starts, is gone: "
+            "deploy again"
+        )
+
+
+def check_unchanged(name: str, seen: str, paths: Paths) -> None:
+    """ReleaseError where something was switched or stopped since the caller looked; `seen` is the
+    `time` in state.json as it was then, `-` for none."""
+    state = read_state(name, paths)
+    if ((state.time if state else None) or "-") == seen:
+        return
+    what = "its state was removed"
+    if state is not None:
+        what = "it was stopped" if state.phase == "stopped" else f"a switch to {str(state.to)[:12]}"
+        what += f" ({state.time})"
+    raise ReleaseError(
+        f"nothing was changed. {name} is not as it was when this deploy looked at the host "
+        f"({what} came between): deploy again"
+    )
 
 
 def group_of(user: str) -> str:

@@ -18,10 +18,12 @@ from typing import Any
 from sglangctl import ours, release, systemd
 from sglangctl.config import ConfigError, load_engine
 from sglangctl.files import write_atomic
+from sglangctl.lock import Busy, locked
 from sglangctl.paths import NAME, OWN_USER, Paths
 from sglangctl.release import ReleaseError
 from sglangctl.stop import stop, stop_by_name
-from sglangctl.switch import Say, SwitchError, locked
+from sglangctl.switch import Say
+from sglangctl.switch_error import SwitchError
 
 VENV = re.compile(r"[0-9a-f]{16}")
 """How our venvs are named: by a digest of their pins."""
@@ -35,7 +37,7 @@ def run(args: argparse.Namespace) -> int:
     paths = Paths()
     try:
         remove(args.name, paths, lambda line: print(line, flush=True))
-    except (ConfigError, ReleaseError, SwitchError, OSError, ValueError) as error:
+    except (Busy, ConfigError, ReleaseError, SwitchError, OSError, ValueError) as error:
         print(f"sglangctl remove: {error}", file=sys.stderr)
         return 1
     return 0
@@ -47,11 +49,11 @@ def remove(name: str, paths: Paths, say: Say) -> None:
     unit = paths.units / f"sglang-{name}.service"
     if ours.foreign_unit(unit):
         raise SwitchError(f"{unit} was not made by sglang-provision: nothing was removed")
-    with locked(paths):
+    with locked(paths, name, f"removal of {name}"):
         if paths.engine_json(name).exists():
             stop(load_engine(name, paths), paths, say)
         else:
-            stop_by_name(name)
+            stop_by_name(name, say)
         before = foreign_units(name, paths)
         # Its configuration goes last: as long as that is there, the next call goes on from here.
         for venv in release.unused_venvs(paths, without=name):

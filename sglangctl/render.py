@@ -53,11 +53,20 @@ def eta(view: Assessment) -> str:
     return f"ETA {duration(view.eta_s)}{about}{to}"
 
 
+def stopped(by: str) -> str:
+    """`stopped by a switch of chat to release ...`: an end that somebody asked for."""
+    if by == "systemd":
+        return "stopped by systemd (systemctl stop or restart, or the host went down)"
+    return f"stopped by {harmless(by)}"
+
+
 def progress_line(view: Assessment, elapsed_s: float, gpus: Sequence[Mapping[str, Any]]) -> str:
     """One line of a start that goes on: elapsed, phase, progress, ETA, GPU memory."""
     word = view.phase
     if view.outcome in PROVEN:
         word = view.outcome
+    elif view.stopped_by:
+        word = stopped(view.stopped_by)
     elif view.outcome not in ("pending", "serving"):
         word = f"{view.phase}, {view.outcome}" + (f" ({view.cause})" if view.cause else "")
     parts = [harmless(view.progress or ""), eta(view), gpu_memory(gpus)]

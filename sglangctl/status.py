@@ -67,6 +67,8 @@ class EngineStatus:
     gpus_age_s: float | None = None
     generate: dict[str, Any] | None = None
     evidence: list[str] = field(default_factory=list)
+    stopped_by: str | None = None
+    """Who asked for its end; then it has not failed, whatever `outcome` and systemd call it."""
     notes: list[str] = field(default_factory=list)
     """What the reader must know to trust the rest."""
     exit: int = 2
@@ -128,6 +130,8 @@ def look(engine: EngineConfig, paths: Paths) -> EngineStatus:
         ended = outcome in (*SERVED, "pending")
         notes = [f"the unit is {unit.active}: this is how it was before it ended"] if ended else []
         notes += reasons(engine, unit) if ended else []
+        if told.get("stopped_by"):
+            notes = after_stop(engine, unit)
         status = 1
     elif unit and unit.ending:
         notes, status = [f"it is being stopped ({unit.active}/{unit.sub})"], 1
@@ -136,6 +140,14 @@ def look(engine: EngineConfig, paths: Paths) -> EngineStatus:
         status = 2 if notes else 0 if outcome in SERVED else 1
         notes += unproven(engine, told)
     return EngineStatus(**basis, start=start, seen_s=seen_s, notes=notes, exit=status, **told)
+
+
+def after_stop(engine: EngineConfig, unit: Present) -> list[str]:
+    """What to know of a unit that was stopped because somebody wanted that."""
+    again = f"to start it again: systemctl start {engine.unit}"
+    if unit.active != "failed":
+        return [again]
+    return [f"systemd calls it failed because SGLang ends itself by SIGKILL when stopped; {again}"]
 
 
 def doubts(name: str, unit: Present | None, seen_s: float) -> list[str]:
@@ -224,6 +236,7 @@ def tell(engine: EngineConfig, file: Path, seen_s: float, down: bool = False) ->
         "gpus_age_s": round(now_t - story.gpus_t, 3) if story.gpus else None,
         "generate": of_answer(story.generate),
         "evidence": list(view.evidence),
+        "stopped_by": view.stopped_by,
     }
 
 
@@ -234,7 +247,7 @@ def from_verdict(
     gpu = starts.last_event(file, "gpu")
     last = starts.last_event(file) or verdict
     evidence = verdict.get("evidence")
-    words = {key: verdict.get(key) for key in ("phase", "cause", "progress")}
+    words = {key: verdict.get(key) for key in ("phase", "cause", "progress", "stopped_by")}
     outcome = starts.outcome_of(verdict)
     now_t = float(last["t"]) + (0.0 if down else seen_s)
     up = outcome in (*SERVED, "unresponsive") and not down
@@ -270,8 +283,11 @@ def memory(one: EngineStatus) -> str:
 
 def lines(one: EngineStatus) -> list[str]:
     """For people: one line an engine, more below it where something is to be said."""
-    head = [one.name, one.outcome or "unknown"]
-    if one.phase and one.outcome not in SERVED:
+    head = [
+        one.name,
+        render.stopped(one.stopped_by) if one.stopped_by else one.outcome or "unknown",
+    ]
+    if one.phase and one.outcome not in SERVED and not one.stopped_by:
         head.append(one.phase)
     head += [harmless(one.progress)] if one.progress else []
     if one.eta_s is not None and one.outcome == "pending":
@@ -280,12 +296,15 @@ def lines(one: EngineStatus) -> list[str]:
     if one.serving_s is not None:
         head.append(f"serving for {render.duration(one.serving_s)}")
     elif one.elapsed_s is not None:
-        head.append(f"{render.duration(one.elapsed_s)} since launch")
+        since = "after its launch" if one.stopped_by else "since launch"
+        head.append(f"{render.duration(one.elapsed_s)} {since}")
     head += [text for text in (memory(one), render.answer(one.generate)) if text]
     shown = ["  ".join(head)]
     unit = f"{one.unit} {one.active}/{one.sub}" if one.active else f"{one.unit} (no systemd)"
     shown.append(f"  {unit}" + (f", restarted {one.restarts} times" if one.restarts else ""))
     shown += [f"  note: {harmless(note)}" for note in one.notes]
+    if one.stopped_by:
+        return shown
     if one.cause:
         shown += [f"  {line}" for line in render.explain(one.name, one.cause)]
     if one.outcome not in ("pending", "ready", "serving", None):

@@ -11,9 +11,13 @@ from dataclasses import replace
 
 from sglangctl import free, release, systemd
 from sglangctl.config import ConfigError, EngineConfig, load_engine, load_engines, load_host
+from sglangctl.heartbeat import heartbeat
+from sglangctl.lock import Busy, locked
 from sglangctl.paths import Paths
 from sglangctl.release import ReleaseError
-from sglangctl.switch import Say, SwitchError, locked, now
+from sglangctl.switch import Say
+from sglangctl.switch_error import SwitchError
+from sglangctl.switch_journal import now
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -24,9 +28,9 @@ def run(args: argparse.Namespace) -> int:
     paths = Paths()
     try:
         engine = load_engine(args.name, paths)
-        with locked(paths):
+        with locked(paths, engine.name, f"stop of {engine.name}"):
             stop(engine, paths, lambda line: print(line, flush=True))
-    except (ConfigError, ReleaseError, SwitchError, OSError) as error:
+    except (Busy, ConfigError, ReleaseError, SwitchError, OSError) as error:
         print(f"sglangctl stop: {error}", file=sys.stderr)
         return 1
     return 0
@@ -40,17 +44,17 @@ def stop(engine: EngineConfig, paths: Paths, say: Say) -> None:
     plan = free.plan(alone, load_host(paths), siblings, policy="declared", stop=True)
     # Others on the same GPUs are not in the way of a stop: then the units alone are stopped.
     freed = None if plan.refused else free.execute(plan, say)
-    stop_by_name(engine.name, engine.limits.stop_units_s)
+    stop_by_name(engine.name, say, engine.limits.stop_units_s)
     state = release.read_state(engine.name, paths)
     if state is not None:
-        stopped = replace(state, phase="stopped", time=now())
+        stopped = replace(state, phase="stopped", time=now(), config=None)
         release.write_state(engine.name, stopped, paths)
     if freed is not None and not freed.ok:
         raise SwitchError(freed.sentence, status=freed.status)
     say(f"{engine.unit} is stopped and disabled")
 
 
-def stop_by_name(name: str, limit_s: float = 130.0) -> None:
+def stop_by_name(name: str, say: Say, limit_s: float = 130.0) -> None:
     """Stop and disable the two units of an engine, of which nothing else need be known."""
     unit, watch = f"sglang-{name}.service", f"sglang-watch@{name}.service"
     # The engine first: the watch writes down how it ended.
@@ -59,7 +63,8 @@ def stop_by_name(name: str, limit_s: float = 130.0) -> None:
         ("stop", "--", watch),
         ("disable", "--quiet", "--", unit, watch),
     ):
-        result = systemd.systemctl(*arguments, timeout_s=limit_s)
+        with heartbeat(say, f"systemctl {' '.join(arguments)}", limit_s):
+            result = systemd.systemctl(*arguments, timeout_s=limit_s)
         if not result.ok and "not loaded" not in result.stderr and "not exist" not in result.stderr:
             raise SwitchError(f"systemctl {' '.join(arguments)} failed: {result.stderr.strip()}")
     # A stop by SIGKILL (SGLang's own way of ending) leaves the unit failed: this end was wanted.

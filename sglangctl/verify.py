@@ -16,7 +16,7 @@ import sys
 from dataclasses import asdict, dataclass
 from typing import Any
 
-from sglangctl import cgroup, processes, proof, starts, unit
+from sglangctl import cgroup, processes, proof, render, starts, unit
 from sglangctl.config import VERSION, ConfigError, EngineConfig, load_engine
 from sglangctl.http_probe import endpoint
 from sglangctl.paths import Paths
@@ -45,6 +45,8 @@ class Report:
     tokens_per_s: float | None = None
     ttft_s: float | None = None
     accept_length: float | None = None
+    stopped_by: str | None = None
+    """Who asked for the end of an engine that does not run."""
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -107,7 +109,7 @@ def judged(config: EngineConfig, paths: Paths, found: proof.Proof, decision: Dec
         sentence = f"{config.name} is degraded; {words}"
     elif decision.failed:
         status = 1
-        outcome, cause, phase = last_word(config, paths)
+        outcome, cause, phase, _ = last_word(config, paths)
         sentence = f"{config.name} is not ready: {first.detail if first else ''}"
         if outcome == "pending":
             sentence += f" (it is still starting: {phase})"
@@ -135,36 +137,35 @@ def judged(config: EngineConfig, paths: Paths, found: proof.Proof, decision: Dec
 
 def not_running(config: EngineConfig, paths: Paths, state: unit.UnitState) -> Report:
     """The report on an engine without a main process."""
-    outcome, cause, _ = last_word(config, paths)
+    outcome, cause, _, stopped_by = last_word(config, paths)
     sentence = f"{config.name} does not run ({config.unit} is {state.active}/{state.sub})"
     found = why(config.unit, state.result, state.returncode)
-    if cause and spawn_step(state.returncode) is None:
+    if stopped_by:
+        sentence += f": it was {render.stopped(stopped_by)}"
+    elif cause and spawn_step(state.returncode) is None:
         sentence += f": {outcome}, {cause}"
     elif found is not None:
         sentence += f": {found.sentence}; {found.next_step}"
     sentence += f"; see: sglangctl status {config.name}"
-    return Report(config.name, outcome, cause, sentence, 1)
+    return Report(config.name, outcome, cause, sentence, 1, stopped_by=stopped_by)
 
 
 def could_not_check(name: str, sentence: str) -> Report:
     return Report(name, None, None, sentence, 2)
 
 
-def last_word(config: EngineConfig, paths: Paths) -> tuple[str | None, str | None, str | None]:
-    """Outcome, cause and phase of the watch's last verdict, unless that says that it is up."""
+def last_word(config: EngineConfig, paths: Paths) -> tuple[str | None, ...]:
+    """Outcome, cause, phase and who stopped it, of the watch's last verdict, unless that says
+    that it is up."""
     try:
         event = starts.last_verdict(paths.latest_journal(config.name))
     except OSError:
-        return None, None, None
+        return None, None, None, None
     outcome = starts.outcome_of(event)
     if event is None or outcome in ("-", *PROVEN):
-        return None, None, None
-    cause, phase = event.get("cause"), event.get("phase")
-    return (
-        outcome,
-        cause if isinstance(cause, str) else None,
-        phase if isinstance(phase, str) else None,
-    )
+        return None, None, None, None
+    found = (event.get(key) for key in ("cause", "phase", "stopped_by"))
+    return (outcome, *(value if isinstance(value, str) else None for value in found))
 
 
 def as_text(report: Report) -> str:

@@ -200,6 +200,10 @@ def _told(config: EngineConfig, assessment: Assessment) -> int:
 
     if assessment.outcome in UP:
         return 0
+    if assessment.stopped_by:
+        from sglangctl.render import stopped
+
+        return _failed(config, f"{config.name} was {stopped(assessment.stopped_by)}", ())
     if assessment.outcome == "deadline":
         words = f"was not serving after {config.limits.start_s:g} s (still {assessment.phase})"
     else:

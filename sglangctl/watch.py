@@ -109,7 +109,8 @@ class Watch:
             follow = self._open(found, seen_from_start=not first)
             first = False
             follow.until(partial(self._superseded, found.id))
-            if not self.stopped and not follow.ended:
+            # A stop of the engine and of its watch, one after the other: the end is written still.
+            if not follow.ended and (follow.gone() or not self.stopped):
                 follow.finish(End(unit.exit_of(name, found.id, found.main_pid)))
             done = found.id
             self._close(follow)

@@ -14,7 +14,7 @@ from pyinfra.context import host, state
 from roles.failing import failing
 from roles.host import program
 from roles.host.managed import Change, changes
-from roles.host.operations import UNREAD, describe, show
+from roles.host.operations import UNREAD, describe, obstructed, show
 from roles.host.snapshot import JSON, Input, snapshot
 from roles.job import EngineJob
 from sglangctl.paths import OWN_USER
@@ -41,8 +41,7 @@ def service_user(user: str, home: str, request: JSON) -> Commands:
             f"the user {user} has the group {found.get('group')}, and an engine's user needs one of "
             f"its own name: choose another `user`, or: groupadd {user} && usermod -g {user} {user}"
         )
-        show([f"will fail: {obstacle}"])
-        yield failing(obstacle)
+        yield obstructed(obstacle)
         return
     if found is not None:
         host.noop(f"user {user} is there")

@@ -26,6 +26,13 @@ def show(lines: Sequence[str]) -> None:
         say(host, line, fg={"+": "green", "-": "yellow"}.get(line[:1]))
 
 
+def obstructed(obstacle: str) -> FunctionCommand:
+    """Fail the host with `obstacle`. A plan says it too; without one (-y) it is said once."""
+    if not state.is_executing:
+        show([f"will fail: {obstacle}"])
+    return failing(obstacle)
+
+
 def describe(found: Sequence[Change], diff: bool) -> list[str]:
     """One line a change, and the diff below it where it is wanted (--diff)."""
     lines = []
@@ -58,8 +65,7 @@ def managed_files(wanted: Sequence[Managed], request: JSON) -> Commands:
     unreadable = [one for one in found if one.unreadable]
     if unreadable:
         obstacle = f"{unreadable[0].item.path} cannot be looked at: {unreadable[0].why}"
-        show([f"will fail: {obstacle}"])
-        yield failing(obstacle)
+        yield obstructed(obstacle)
         return
     show(describe(found, bool(state.config.DIFF)))
     if not found:
@@ -110,13 +116,18 @@ def install_program(request: JSON) -> Commands:
     """
     Put this version of sglangctl on the host and make it the one that is called.
 
-    Older versions stay while a process runs from them; units start a version's own path.
+    Older versions stay while a process runs from them; units start a version's own path. Where
+    another switch runs, the host fails here, before anything is changed.
 
     + request: what the probe is asked for
     """
     facts = snapshot(request)
     if facts is None:
         yield failing(UNREAD)
+        return
+    if facts.get("lock"):
+        # Nothing of this run may meet the other one half-way.
+        yield obstructed(f"nothing was changed. {facts['lock']['sentence']}")
         return
     here = facts["files"]
     file = ManagedFile(program.path(), program.archive(), mode="0755")
@@ -127,8 +138,7 @@ def install_program(request: JSON) -> Commands:
     ours = link["kind"] == "absent" or str(link.get("target", "")).startswith(f"{program.FOLDER}/")
     if not ours:
         obstacle = f"{program.LINK} is somebody else's {link['kind']}: move it away, deploy again"
-        show([f"will fail: {obstacle}"])
-        yield failing(obstacle)
+        yield obstructed(obstacle)
         return
     if present and linked:
         host.noop(f"sglangctl {program.digest()} is installed")

@@ -26,6 +26,7 @@ from pyinfra.api.arguments import CONNECTOR_ARGUMENT_KEYS
 from pyinfra.api.exceptions import ConnectError
 from pyinfra.connectors.ssh import SSHConnector
 
+from roles.host.snapshot import Input
 from sglangctl.render import duration
 
 KEEPALIVE_S = 5
@@ -79,18 +80,23 @@ class Link:
         }
         self.harden()
 
-    def run(self, *argv: str, wait_s: float = 0.0) -> Answer:
+    def run(self, *argv: str, wait_s: float = 0.0, stdin: str | None = None) -> Answer:
         """Run `argv` (data, no shell syntax), again after a lost link.
 
-        `wait_s`: how long the command itself may take. LinkLost when the link stays away.
+        `wait_s`: how long the command itself may take. `stdin`: whole lines for its standard
+        input. LinkLost when the link stays away.
         """
         command = StringCommand(*[QuoteString(word) for word in argv])
+        given = {} if stdin is None else {"_stdin": Input(stdin.splitlines())}
         lost: float | None = None
         while True:
             try:
                 with gevent.Timeout(wait_s + ANSWER_S, _NoAnswer):
                     ok, output = self.host.run_shell_command(
-                        command, print_input=self.state.print_input, **self.arguments
+                        command,
+                        print_input=self.state.print_input,
+                        **self.arguments,
+                        **given,
                     )
             except _NoAnswer:
                 reason = f"no answer for {duration(wait_s + ANSWER_S)}"

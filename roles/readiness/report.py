@@ -50,6 +50,8 @@ class Result:
     """Of `sglangctl verify`: {name, passed (None: could not be checked), detail}."""
     evidence: list[str] = field(default_factory=list)
     next_step: str | None = None
+    stopped_by: str | None = None
+    """Who asked for its end: it did not fail."""
     reachable: bool | None = None
     """From the controller, where the inventory asks for it."""
 

@@ -47,10 +47,15 @@ def of_ending(subject: Subject, ending: Ending) -> Result:
     if ending.word == "late":
         budget = render.duration(subject.limits.start_s)
         sentence = f"the start's time of {budget} is over, and {subject.unit} is {state}"
+    stopped_by = view.stopped_by if view else None
+    if stopped_by:
+        known, sentence = None, f"it was {render.stopped(stopped_by)}"
+        following = next_step(subject, cause, stopped_by)
     return Result(
         engine=subject.name,
         outcome=outcome,
         exit=1,
+        stopped_by=stopped_by,
         cause=cause,
         sentence=known.sentence if known else sentence,
         elapsed_s=round(ending.story.t, 3) if view else None,
@@ -62,7 +67,9 @@ def of_ending(subject: Subject, ending: Ending) -> Result:
     )
 
 
-def next_step(subject: Subject, cause: str | None) -> str:
+def next_step(subject: Subject, cause: str | None, stopped_by: str | None = None) -> str:
+    if stopped_by:
+        return f"deploy it again, or on the host: systemctl start {subject.unit}"
     known = CAUSES.get(cause or "")
     if known is None:
         return f"on the host: sglangctl status {subject.name}; sglangctl logs {subject.name}"
@@ -82,7 +89,7 @@ def of_verify(subject: Subject, lines: list[str]) -> Result:
             f"sglangctl verify {subject.name} did not answer with its document: deploy first, so "
             "that the host has this version of sglangctl"
         ) from None
-    cause = found.get("cause")
+    cause, stopped_by = found.get("cause"), found.get("stopped_by")
     return Result(
         engine=subject.name,
         outcome=found.get("outcome"),
@@ -91,7 +98,8 @@ def of_verify(subject: Subject, lines: list[str]) -> Result:
         sentence=str(found.get("sentence") or ""),
         generate={key: found.get(key) for key in NUMBERS},
         checks=[check for check in found.get("checks") or [] if isinstance(check, dict)],
-        next_step=next_step(subject, cause) if status else None,
+        stopped_by=stopped_by,
+        next_step=next_step(subject, cause, stopped_by) if status else None,
     )
 
 
@@ -111,6 +119,8 @@ def lines(result: Result) -> list[str]:
     word = result.outcome or ("not running" if result.exit == 1 else "could not be checked")
     taken = result.served_after_s if result.exit == 0 else result.elapsed_s
     after = "" if taken is None else f" after {render.duration(taken)}"
+    if result.stopped_by:
+        word = "stopped"
     if result.exit == 1 and result.outcome in READY:
         word += " (and the inventory says: readiness.degraded is a failure)"
     shown = [harmless(f"{result.engine}: {word}{after}")]
@@ -121,15 +131,16 @@ def lines(result: Result) -> list[str]:
         shown.append(f"  {numbers}")
     if result.exit == 0 and result.outcome == "ready":
         return shown
-    if result.cause:
+    if result.cause and not result.stopped_by:
         shown += [f"  {harmless(line)}" for line in render.explain(result.engine, result.cause)]
     elif result.sentence:
         shown.append(f"  {harmless(result.sentence)}")
     shown += [f"  {line}" for line in failed_checks(result.checks)]
-    shown += [f"  | {line}" for line in render.evidence(result.evidence)]
-    if result.exit and not result.cause and result.next_step:
+    if not result.stopped_by:
+        shown += [f"  | {line}" for line in render.evidence(result.evidence)]
+    if result.exit and result.next_step and (result.stopped_by or not result.cause):
         shown.append(f"  next step: {harmless(result.next_step)}")
-    if result.exit == 1 and result.outcome not in READY:
+    if result.exit == 1 and result.outcome not in READY and not result.stopped_by:
         shown.append(f"  evidence for a report: sglangctl bundle {result.engine} (on the host)")
     return shown
 

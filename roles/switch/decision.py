@@ -7,6 +7,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from sglangctl.render import stopped
+
 
 @dataclass(frozen=True)
 class Decision:
@@ -27,6 +29,7 @@ def decide(
     wanted: str,
     changed_files: Sequence[str],
     unit_differs: bool,
+    under_way: bool = False,
 ) -> Decision:
     """Compare what the probe says of one engine with the wanted release.
 
@@ -34,6 +37,7 @@ def decide(
     + wanted: the digest of the release that the inventory describes
     + changed_files: names of the release's files that differ from the live ones
     + unit_differs: the unit in /etc/systemd/system is not the release's
+    + under_way: a switch of this engine runs now
     """
     live = (engine.get("releases") or {}).get("current")
     unit = engine.get("unit") or {}
@@ -48,11 +52,17 @@ def decide(
     elif unit_differs:
         reasons.append("the unit in /etc/systemd/system was edited or is missing")
     if state.get("phase") == "switching":
-        reasons.append("an earlier switch did not come to its end")
+        reasons.append(
+            "a switch of it is under way"
+            if under_way
+            else "an earlier switch did not come to its end"
+        )
     if live == wanted and not unit_differs and not changed_files:
         active = unit.get("ActiveState")
         if active not in ("active", "activating", "reloading"):
-            reasons.append(f"the unit is {active or 'unknown'}")
+            by = (engine.get("last") or {}).get("stopped_by")
+            ended = f": it was {stopped(by)}" if active and isinstance(by, str) else ""
+            reasons.append(f"the unit is {active or 'unknown'}{ended}")
         if unit.get("UnitFileState") not in ("enabled", "enabled-runtime"):
             reasons.append("the unit does not start at boot")
         if unit.get("NeedDaemonReload") == "yes":

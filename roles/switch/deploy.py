@@ -9,11 +9,10 @@ from pyinfra.api import deploy
 
 from roles.engine.operations import changed_against_live, engine_facts
 from roles.host.managed import change
-from roles.host.operations import managed_files
 from roles.host.snapshot import JSON
 from roles.job import EngineJob, Job
 from roles.switch.decision import Decision, decide, watch_reasons
-from roles.switch.operations import possible, switched, watch_restarted
+from roles.switch.operations import configured, possible, switched
 
 
 @deploy("Switch")
@@ -25,17 +24,16 @@ def switch_engines(job: Job) -> None:
     """
     for engine in job.each():
         decision = decision_of(engine)
+        configured(
+            name=f"{engine.name}: configuration",
+            job=engine,
+            decide=decision,
+            watch=watch_reasons_of(engine, job),
+            request=job.request,
+            sudo=job.sudo,
+        )
         possible(
             name=f"{engine.name}: in the way", job=engine, decide=decision, request=job.request
-        )
-        managed_files(
-            name=f"{engine.name}: configuration", wanted=[engine.config], request=job.request
-        )
-        watch_restarted(
-            name=f"{engine.name}: watch",
-            engine=engine.name,
-            reasons=watch_reasons_of(engine, job),
-            request=job.request,
         )
         switched(
             name=f"{engine.name}: live release",
@@ -52,8 +50,13 @@ def decision_of(engine: EngineJob) -> Callable[[JSON], Decision]:
     def of(facts: JSON) -> Decision:
         files = [one.item.path.rsplit("/", 1)[1] for one in changed_against_live(engine, facts)]
         differs = change(engine.installed_unit, facts["files"][engine.installed_unit.path])
+        lock = facts.get("lock") or {}
         return decide(
-            engine_facts(facts, engine.name), engine.release.digest, files, differs is not None
+            engine_facts(facts, engine.name),
+            engine.release.digest,
+            files,
+            differs is not None,
+            under_way=lock.get("engine") == engine.name,
         )
 
     return of

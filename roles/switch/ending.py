@@ -11,8 +11,9 @@ from pyinfra.context import host
 from roles.engine.operations import engine_facts
 from roles.failing import HostFailed, checked, failing, say
 from roles.host import program
-from roles.host.operations import UNREAD, show
+from roles.host.operations import UNREAD, obstructed, show
 from roles.host.snapshot import JSON, Input, forget, snapshot
+from roles.readiness.operations import signs_of_life
 from roles.switch.operations import plan_lines
 from roles.visit import Visit
 
@@ -80,8 +81,7 @@ def removed(
     removal = (facts.get("removals") or {}).get(engine) or {}
     if removal.get("refused"):
         obstacle = f"{engine} cannot be removed: {removal['refused']}"
-        show([f"will fail: {obstacle}"])
-        yield failing(obstacle)
+        yield obstructed(obstacle)
         return
     lines = list(removal.get("lines") or [])
     if not any(line.startswith("remove ") for line in lines):
@@ -142,7 +142,9 @@ def on_host(command: str, engine: str, sudo: bool) -> FunctionCommand:
 
     def run(state: State, host: Host) -> None:
         line = StringCommand("python3 -I -B -", QuoteString(command), QuoteString(engine))
-        ok, output = host.run_shell_command(line, _stdin=Input([program.loader()]), _sudo=sudo)
+        # A stop takes up to two minutes; what the host says of it comes at its end.
+        with signs_of_life(lambda text: say(host, text), f"sglangctl {command} {engine}"):
+            ok, output = host.run_shell_command(line, _stdin=Input([program.loader()]), _sudo=sudo)
         for text in output.stdout_lines:
             say(host, text)
         if not ok:

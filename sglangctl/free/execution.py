@@ -10,6 +10,7 @@ from sglangctl import terminal
 from sglangctl.free import leftovers, settling, text, verdicts
 from sglangctl.free.ladder import Emit, Ladder, Recorder, Say
 from sglangctl.free.model import FreeResult, Leftover, Plan, Situation
+from sglangctl.heartbeat import heartbeat
 from sglangctl.holders import Holder
 
 
@@ -31,7 +32,9 @@ def execute(plan: Plan, say: Say, emit: Emit | None) -> FreeResult:
     verdict = ladder.climb()
     left: list[Leftover] = []
     if verdict is None:
-        verdict, seen = settling.wait(plan, situation)
+        what = f"{text.gpus_text(plan.targets)} of {plan.engine} to come free"
+        with heartbeat(recorder.step, what, plan.limits.devices_s):
+            verdict, seen = settling.wait(plan, situation)
         left += _ports(plan, seen.port_owners)
     if verdict is None:
         # A unit that was stopped stays down; what was ended singly may be started again.

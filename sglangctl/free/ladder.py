@@ -11,9 +11,10 @@ from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
 from sglangctl import containers, membership, pidfds, procfs, systemd, terminal, units
-from sglangctl.free import freezer, text
+from sglangctl.free import freezer, text, unit_stop
 from sglangctl.free.model import ContainerStep, Ended, Plan, UnitStep
 from sglangctl.free.verdicts import UNIT_NOT_STOPPED, Verdict, of_survivor
+from sglangctl.heartbeat import heartbeat
 from sglangctl.pidfds import Target
 
 Say = Callable[[str], None]
@@ -71,7 +72,7 @@ class Ladder:
         members = [self._hold(pid) for step in steps for pid in step.pids]
         began = time.monotonic()
         for step in steps:
-            failed = _stop_without_waiting(step)
+            failed = unit_stop.begin(step)
             if failed:
                 return Verdict(UNIT_NOT_STOPPED, failed)
         left = self._wait_for_units(steps, members)
@@ -89,11 +90,17 @@ class Ladder:
             member.close()
         self.units_stopped += [step.unit for step in steps]
         if verdict is None:
-            _reset_failed(steps)
+            unit_stop.reset_failed(steps)
         return verdict
 
     def _wait_for_units(self, steps: Sequence[UnitStep], members: Sequence[Target]) -> set[str]:
         """Wait until systemd is done with them; the units that are not at the limit."""
+        with heartbeat(
+            self.recorder.step, lambda: _stopping(steps, members), self.limits.stop_units_s
+        ):
+            return self._left_running(steps, members)
+
+    def _left_running(self, steps: Sequence[UnitStep], members: Sequence[Target]) -> set[str]:
         end = time.monotonic() + self.limits.stop_units_s
         left = {step.unit for step in steps}
         while True:
@@ -112,7 +119,10 @@ class Ladder:
             (signal.SIGTERM, self.limits.term_s),
             (signal.SIGKILL, self.limits.kill_s),
         ):
-            if self._empty(names, number, seconds):
+            what = f"the processes left in {', '.join(sorted(names))} to end"
+            with heartbeat(self.recorder.step, what, seconds):
+                empty = self._empty(names, number, seconds)
+            if empty:
                 return None
         survivors = self._members(names)
         try:
@@ -131,8 +141,7 @@ class Ladder:
             _close(member for member in members if member.identity in sent)
             if new:
                 self.recorder.step(
-                    f"{number.name} to {len(new)} process{'' if len(new) == 1 else 'es'} left "
-                    f"in {', '.join(sorted(names))}"
+                    f"{number.name} to {_count(len(new))} left in {', '.join(sorted(names))}"
                 )
             for member in new:
                 sent[member.identity] = member
@@ -165,12 +174,14 @@ class Ladder:
     def _containers(self) -> Verdict | None:
         for step in self.plan.containers_to_stop:
             members = [self._hold(pid) for pid in step.pids]
-            result = containers.stop(
-                containers.Container(step.id, step.name, step.command),
-                max(1, round(self.limits.term_s)),
-                self.limits.term_s + self.limits.kill_s + 20,
-            )
-            left = pidfds.wait_gone(members, self.limits.kill_s if result.ok else 0)
+            limit_s = self.limits.term_s + self.limits.kill_s + 20
+            with heartbeat(self.recorder.step, f"the container {step.name} to stop", limit_s):
+                result = containers.stop(
+                    containers.Container(step.id, step.name, step.command),
+                    max(1, round(self.limits.term_s)),
+                    limit_s,
+                )
+            left = self._wait_gone(members, self.limits.kill_s if result.ok else 0)
             for member in members:
                 if member.gone():
                     self._note(member.identity.pid, "container")
@@ -204,7 +215,7 @@ class Ladder:
                 self._send(target, number)
             if number == signal.SIGKILL:
                 self._thaw(left)
-            still = pidfds.wait_gone(left, seconds)
+            still = self._wait_gone(left, seconds)
             for target in left:
                 if target.gone():
                     self._note(target.identity.pid, number.name)
@@ -212,6 +223,11 @@ class Ladder:
         return self._survived(left) if left else None
 
     # What all rungs share.
+
+    def _wait_gone(self, targets: Sequence[Target], seconds: float) -> list[Target]:
+        """Those that are still there after `seconds`."""
+        with heartbeat(self.recorder.step, f"{_count(len(targets))} to end", seconds):
+            return pidfds.wait_gone(targets, seconds)
 
     def _hold(self, pid: int) -> Target:
         """A pidfd for the process that has this pid now."""
@@ -253,26 +269,15 @@ class Ladder:
         return None
 
 
-def _stop_without_waiting(step: UnitStep) -> str | None:
-    """Ask systemd to disable and stop; None, or why it will not."""
-    if step.disable:
-        from sglangctl.free import disabling
-
-        failed = disabling.disable(step)
-        if failed:
-            return failed
-    # Also of a unit that is not active: a stop cancels a restart that is waiting.
-    result = systemd.systemctl("stop", "--no-block", "--", step.unit)
-    if not result.ok and "not loaded" not in result.stderr:
-        return f"systemctl stop {step.unit} failed: {result.stderr.strip()}"
-    return None
+def _count(number: int) -> str:
+    return f"{number} process{'' if number == 1 else 'es'}"
 
 
-def _reset_failed(steps: Sequence[UnitStep]) -> None:
-    """A stop by SIGKILL leaves `failed` behind; this end was wanted. Not loaded: nothing to do."""
-    failed = [step.unit for step in steps]
-    if failed:
-        systemd.systemctl("reset-failed", "--", *failed)
+def _stopping(steps: Sequence[UnitStep], members: Sequence[Target]) -> str:
+    """What a stop waits for, at this moment."""
+    left = [str(member.identity.pid) for member in members if not member.gone()]
+    shown = f"{_count(len(left))} left: {', '.join(left)}" if left else "no process left"
+    return f"{', '.join(step.unit for step in steps)} to stop ({shown})"
 
 
 def _container_failed(step: ContainerStep, result: systemd.Result) -> Verdict:

@@ -52,6 +52,13 @@ def _notes(plan: Plan, situation: Situation) -> Iterator[str]:
             )
     if situation.reading.gpus is None:
         yield f"memory on the GPUs cannot be checked: {situation.reading.reason}"
+    for name in situation.engine.replaces:
+        replaced = (situation.units or {}).get(name)
+        if replaced is not None and not replaced.exists:
+            yield (
+                f"`replaces` of {plan.engine} names {name}, and this host has no such unit (removed "
+                "since, or misspelt)"
+            )
     if situation.units is None and situation.engine.replaces:
         yield "systemd does not answer: the units in `replaces` cannot be stopped"
     if situation.unreadable:

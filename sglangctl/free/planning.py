@@ -220,10 +220,11 @@ def _refusal(holder: Holder, situation: Situation) -> Refusal:
 
 
 def _allow(holder: Holder, situation: Situation) -> str:
-    """The exact option or inventory line that would allow it to be ended."""
+    """The exact command or inventory line that would allow it to be ended: a deploy shows this too,
+    and has no such options."""
     name = situation.engine.name
     if holder.class_ == OURS:
-        return f"--stop (it is {name} itself)"
+        return f"on the host: sglangctl free {name} --stop (it is {name} itself)"
     if holder.class_ == SIBLING:
         other = next(
             (one.name for one in situation.siblings if one.unit == holder.system_unit), "it"
@@ -233,14 +234,17 @@ def _allow(holder: Holder, situation: Situation) -> str:
             f"or stop {other} first: sglangctl stop {other}"
         )
     policy = "engines" if holder.class_ == ENGINE else "all"
+    # Where the engine itself is on these GPUs too, freeing them has to stop that first.
+    targets = targets_of(situation)
+    ours = any(one.class_ == OURS and in_the_way(one, targets) for one in situation.holders)
+    stop = " --stop" if ours else ""
+    command = f"on the host: sglangctl free {name}{stop} --policy {policy}"
     if holder.container:
         box = holder.container_name or f"(the name of container {holder.container[:12]})"
-        return f"`containers: [{box}]` in the inventory, or --policy {policy}"
+        return f"`containers: [{box}]` in the inventory, or {command}"
     if holder.system_unit and model.is_a_service(holder.system_unit):
-        return (
-            f"`replaces: [{holder.system_unit}]` of {name} in the inventory, or --policy {policy}"
-        )
-    return f"--policy {policy}"
+        return f"`replaces: [{holder.system_unit}]` of {name} in the inventory, or {command}"
+    return command
 
 
 def _protected_members(

@@ -47,6 +47,8 @@ class Assessment:
     """`serving`, or the name of the phase whose end `eta_s` estimates."""
     evidence: tuple[str, ...]
     """What the outcome and cause rest on, the most telling first; printable text."""
+    stopped_by: str | None = None
+    """Who asked for the end: `failed` then is what is left of a start that somebody stopped."""
 
     def as_dict(self) -> dict[str, Any]:
         """The JSON form: fields of a `verdict` event and of `replay`."""

@@ -30,6 +30,8 @@ class Blame:
     cause: str
     sure: bool
     evidence: tuple[str, ...]
+    stopped_by: str | None = None
+    """Who asked for this end, of one that was wanted."""
 
 
 def blame(startup: Startup, crash: Crash) -> Blame:
@@ -111,7 +113,8 @@ def _oom(startup: Startup, crash: Crash) -> bool:
 
 def _outside(startup: Startup, crash: Crash) -> Blame:
     cause = "killed" if startup.served else "terminated"
-    return Blame(cause, True, (printable(crash.text),))
+    by = (printable(startup.stop_by) or "systemd") if startup.stop_asked else None
+    return Blame(cause, True, (printable(crash.text),), by)
 
 
 def _sigbus(startup: Startup, crash: Crash) -> Blame:

@@ -46,7 +46,9 @@ class Startup:
         self.served = False
         """It served at some time, in this or an earlier state."""
         self.stop_asked = False
-        """We end it on purpose (a step event says so)."""
+        """Somebody ended it on purpose (a step event says so) ..."""
+        self.stop_by = ""
+        """... and who, where that is known."""
         self.exit: dict[str, Any] | None = None
         self.gpus: list[tuple[float, float]] = []
         """Memory used and total of each GPU, MiB, in the last GPU event."""
@@ -222,6 +224,7 @@ class Startup:
     def _step(self, t: float, event: dict[str, Any]) -> None:
         if text(event.get("step")) == "stop":
             self.stop_asked = True
+            self.stop_by = text(event.get("by")) or self.stop_by
 
     @property
     def working_t(self) -> float | None:

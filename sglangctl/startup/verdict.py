@@ -61,6 +61,7 @@ class Judge:
             eta_error_s=estimate.error,
             eta_until=estimate.until,
             evidence=telling or self._state(s, outcome),
+            stopped_by=self._failed.stopped_by if self._failed and outcome == "failed" else None,
         )
 
     def due(self, s: Startup) -> float | None:

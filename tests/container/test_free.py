@@ -94,7 +94,8 @@ def test_a_real_grep_is_foreign_and_survives(box: Freeing) -> None:
     assert item["command"][:2] == ["grep", "sglang.launch_server"]
     assert item["class"] == "foreign"
     text = box.ctl("free", "kimi", "--policy", "engines", status=3)
-    assert "`replaces: [other.service]` of kimi in the inventory, or --policy all" in text
+    assert "`replaces: [other.service]` of kimi in the inventory, or on the host: " in text
+    assert "sglangctl free kimi --policy all" in text
     assert box.alive(pid)
     box.sh("systemctl stop other; rm /tmp/notes.txt")
 
@@ -331,7 +332,7 @@ def test_refusals_change_nothing_and_say_what_would_allow_it(box: Freeing) -> No
     before = state(box)
     text = box.ctl("free", "kimi", status=3)
     assert f"{by_hand} VLLM::Worker 900 (engine, GPU 0)" in text
-    assert "allowed by: --policy engines" in text
+    assert "allowed by: on the host: sglangctl free kimi --policy engines" in text
     assert f"started by hand, without a unit of their own ({by_hand})" in text
     assert "nothing to roll back to" in text
     assert state(box) == before
@@ -541,7 +542,8 @@ def test_a_holder_in_another_container(docked: str, tmp_path: Path) -> None:
 
     refused = on_this_machine(tmp_path, "free", "kimi")
     assert refused.returncode == 3
-    assert f"`containers: [{docked}]` in the inventory, or --policy engines" in refused.stdout
+    assert f"`containers: [{docked}]` in the inventory, or on the host: " in refused.stdout
+    assert "sglangctl free kimi --policy engines" in refused.stdout
 
     # Ended singly it comes back, and why is said.
     back = on_this_machine(tmp_path, "free", "kimi", "--policy", "engines")

@@ -353,7 +353,7 @@ def test_the_command_dry_run_refusal_and_success(prefix: str, configured: Path, 
     with holding(prefix, "0", ["VLLM::Worker"]) as child:
         assert cli.main(["free", "kimi", "--dry-run"]) == 3
         shown = capsys.readouterr().out
-        assert "allowed by: --policy engines" in shown
+        assert "allowed by: on the host: sglangctl free kimi --policy engines" in shown
         assert "nothing to roll back to" in shown
         assert cli.main(["free", "kimi", "--dry-run", "--policy", "engines", "--json"]) == 0
         document = json.loads(capsys.readouterr().out)

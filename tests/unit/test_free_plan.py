@@ -22,6 +22,7 @@ from tests.unit.test_holders import ENGINE
 KIMI = replace(ENGINE, gpus=(0, 1), replaces=("vllm-kimi.service",))
 QWEN = replace(ENGINE, name="qwen", unit="sglang-qwen.service", gpus=(2, 3))
 BOX = "e" * 64
+FREE = "on the host: sglangctl free kimi"
 
 
 def holder(pid: int, class_: str, uses: tuple[int, ...] = (0,), **facts: Any) -> Holder:
@@ -95,10 +96,29 @@ def ends(made: Plan) -> list[int]:
 
 
 def test_nothing_to_do() -> None:
-    made = plan()
+    made = plan(engine=replace(KIMI, replaces=()))
     assert made.empty
     assert made.as_lines() == ["GPUs 0, 1 of kimi: nothing is in the way"]
     assert made.to_json()["empty"] is True
+
+
+def test_a_unit_that_is_not_there_is_noted_and_no_failure() -> None:
+    note = (
+        "note: `replaces` of kimi names vllm-kimi.service, and this host has no such unit (removed "
+        "since, or misspelt)"
+    )
+    made = plan()
+    assert made.as_lines() == ["GPUs 0, 1 of kimi: nothing is in the way", note]
+    assert not made.refused
+    stopped = unit("vllm-kimi.service", ActiveState="inactive", UnitFileState="disabled")
+    assert note not in plan(units=(stopped,)).as_lines()
+
+
+def test_the_hint_stops_the_engine_too_where_that_is_on_these_gpus() -> None:
+    own = holder(6, "ours", system_unit="sglang-kimi.service")
+    units = (GONE, unit("sglang-kimi.service"))
+    (refusal,) = plan(holder(5, "foreign"), own, units=units, stop=True).refused
+    assert refusal.allow == f"{FREE} --stop --policy all"
 
 
 @pytest.mark.parametrize(
@@ -125,13 +145,13 @@ def test_who_may_be_ended_by_which_policy(class_: str, allowed_by: set[str]) -> 
 def test_a_refusal_says_who_why_and_the_exact_line_that_would_allow_it() -> None:
     made = plan(holder(41, "engine"), holder(42, "replaced"))
     (refusal,) = made.refused
-    assert (refusal.pid, refusal.allow) == (41, "--policy engines")
+    assert (refusal.pid, refusal.allow) == (41, f"{FREE} --policy engines")
     lines = made.as_lines()
     assert lines[0] == (
         "refused, nothing is changed: GPUs 0, 1 of kimi are held by what may not be ended"
     )
     assert "  41 title of 41 (engine, GPU 0): made up as engine" in lines
-    assert "    allowed by: --policy engines" in lines
+    assert f"    allowed by: {FREE} --policy engines" in lines
     assert any(line.startswith("otherwise would end 42") for line in lines)
     assert (
         "note: started by hand, without a unit of their own (41): nothing to roll back to" in lines
@@ -143,19 +163,22 @@ def test_a_refusal_says_who_why_and_the_exact_line_that_would_allow_it() -> None
     [
         (
             holder(5, "engine", system_unit="ollama.service"),
-            "`replaces: [ollama.service]` of kimi in the inventory, or --policy engines",
+            f"`replaces: [ollama.service]` of kimi in the inventory, or {FREE} --policy engines",
         ),
-        (holder(5, "engine", system_unit="session-3.scope"), "--policy engines"),
+        (holder(5, "engine", system_unit="session-3.scope"), f"{FREE} --policy engines"),
         (
             holder(5, "engine", system_unit="user@1000.service", unit="vllm.service"),
-            "--policy engines",
+            f"{FREE} --policy engines",
         ),
         (
             holder(5, "engine", container=BOX, container_name="vllm-box"),
-            "`containers: [vllm-box]` in the inventory, or --policy engines",
+            f"`containers: [vllm-box]` in the inventory, or {FREE} --policy engines",
         ),
-        (holder(5, "foreign"), "--policy all"),
-        (holder(5, "ours", system_unit="sglang-kimi.service"), "--stop (it is kimi itself)"),
+        (holder(5, "foreign"), f"{FREE} --policy all"),
+        (
+            holder(5, "ours", system_unit="sglang-kimi.service"),
+            f"{FREE} --stop (it is kimi itself)",
+        ),
     ],
 )
 def test_what_would_allow_it(item: Holder, allow: str) -> None:

@@ -9,7 +9,7 @@ import pytest
 from sglangctl import ours, remove
 from sglangctl.files import link_atomic
 from sglangctl.paths import Paths
-from sglangctl.switch import SwitchError
+from sglangctl.switch_error import SwitchError
 
 OURS = f"{ours.HEAD} for the engine kimi.\n[Unit]\n"
 

@@ -25,6 +25,7 @@ class View:
     eta_error_s: float | None = None
     eta_until: str | None = None
     evidence: tuple[str, ...] = ()
+    stopped_by: str | None = None
 
 
 class Script:
@@ -121,6 +122,8 @@ def test_progress_line() -> None:
     )
     stalled = render.progress_line(View(outcome="stalled", cause="rank-stopped"), 42, [])
     assert "loading, stalled (rank-stopped)" in stalled
+    ended = View(phase="serving", outcome="failed", cause="killed", stopped_by="a stop of kimi")
+    assert render.progress_line(ended, 42, []).split("  ")[-1] == "stopped by a stop of kimi"
     proven = render.progress_line(View(phase="serving", outcome="ready"), 42, [])
     assert proven.split() == ["42", "s", "ready"]
     assert "to the end of loading" in render.eta(View(eta_s=1, eta_until="loading"))

@@ -39,6 +39,12 @@ def test_an_interrupted_switch_is_finished_even_if_all_looks_right() -> None:
     assert decide(half, LIVE, [], False).reasons == ("an earlier switch did not come to its end",)
 
 
+def test_a_switch_that_runs_is_not_an_interrupted_one() -> None:
+    half = but(state={"phase": "switching"})
+    running = decide(half, LIVE, [], False, under_way=True)
+    assert running.reasons == ("a switch of it is under way",)
+
+
 def test_stopped_disabled_edited_and_not_reloaded() -> None:
     stopped = but(unit={"ActiveState": "inactive", "UnitFileState": "disabled"})
     assert decide(stopped, LIVE, [], False).reasons == (

@@ -8,7 +8,7 @@ from typing import Any, cast
 import pytest
 
 from roles.job import EngineJob
-from roles.switch.operations import port_taken, too_few_gpus
+from roles.switch.obstacles import port_taken, too_few_gpus
 from tests.unit.spec_case import engine_text, load, only
 
 

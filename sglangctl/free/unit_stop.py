@@ -1,0 +1,30 @@
+"""Stopping units through systemd: what is asked before the wait, and what is put right after it."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from sglangctl import systemd
+from sglangctl.free.model import UnitStep
+
+
+def begin(step: UnitStep) -> str | None:
+    """Ask systemd to disable and stop; None, or why it will not."""
+    if step.disable:
+        from sglangctl.free import disabling
+
+        failed = disabling.disable(step)
+        if failed:
+            return failed
+    # Also of a unit that is not active: a stop cancels a restart that is waiting.
+    result = systemd.systemctl("stop", "--no-block", "--", step.unit)
+    if not result.ok and "not loaded" not in result.stderr:
+        return f"systemctl stop {step.unit} failed: {result.stderr.strip()}"
+    return None
+
+
+def reset_failed(steps: Sequence[UnitStep]) -> None:
+    """A stop by SIGKILL leaves `failed` behind; this end was wanted. Not loaded: nothing to do."""
+    failed = [step.unit for step in steps]
+    if failed:
+        systemd.systemctl("reset-failed", "--", *failed)

@@ -1,0 +1,101 @@
+"""One switch, stop or removal at a time on a host, and who is at it.
+
+The lock is flock(2) on one file; the file says who holds it, so that whoever meets it can name
+them, and so that a watch knows who had an engine stopped. What a holder that died left behind is
+recognised by the start time of its process.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import json
+import os
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import asdict, dataclass
+from typing import Any
+
+from sglangctl import procfs
+from sglangctl.paths import Paths
+from sglangctl.terminal import harmless
+
+LOCK = "run/sglangctl-switch.lock"
+WRITTEN_S = 1.0
+"""From taking the lock to having written who has it: milliseconds."""
+
+
+class Busy(Exception):
+    """Somebody else is at it; the text is one sentence with who, since when and what to do."""
+
+
+@dataclass(frozen=True)
+class Holder:
+    """Who has the lock. `since` is UTC; `start` is /proc's start time of the process."""
+
+    pid: int
+    start: int
+    since: str
+    engine: str
+    what: str
+    """`switch of chat to release 78cc653cada7`, `stop of chat`, ..."""
+
+    @property
+    def sentence(self) -> str:
+        return (
+            f"a {self.what} runs on this host (pid {self.pid}, since {self.since}): "
+            f"wait until it has ended (journalctl -fu sglangctl-switch, or ps {self.pid}), "
+            "then call this again"
+        )
+
+
+@contextmanager
+def locked(paths: Paths, engine: str, what: str) -> Iterator[None]:
+    """Hold the host's lock for `what` is done to `engine`. Busy when somebody else has it."""
+    path = paths.root / LOCK
+    descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
+    with open(descriptor, "r+", encoding="utf-8") as file:
+        try:
+            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            raise Busy(f"nothing was changed. {_met(paths)}") from None
+        found = procfs.stat(os.getpid())
+        holder = Holder(
+            pid=os.getpid(),
+            start=found.start if found else -1,
+            since=time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime()),
+            engine=engine,
+            what=what,
+        )
+        file.truncate(0)
+        file.write(json.dumps(asdict(holder)))
+        file.flush()
+        try:
+            yield
+        finally:
+            file.truncate(0)
+
+
+def holder(paths: Paths) -> Holder | None:
+    """Who has the lock now; None when nobody has. Reading it never stands in a holder's way."""
+    try:
+        document: Any = json.loads((paths.root / LOCK).read_text(encoding="utf-8"))
+        found = Holder(**{**document, "what": harmless(str(document["what"]))})
+    except (OSError, ValueError, TypeError, KeyError):
+        return None
+    process = procfs.stat(found.pid) if isinstance(found.pid, int) else None
+    return found if process is not None and process.start == found.start else None
+
+
+def _met(paths: Paths) -> str:
+    end = time.monotonic() + WRITTEN_S
+    while True:
+        found = holder(paths)
+        if found is not None:
+            return found.sentence
+        if time.monotonic() >= end:
+            return (
+                "another sglangctl has this host's lock: wait until it has ended "
+                f"(fuser -v /{LOCK} names it), then call this again"
+            )
+        time.sleep(0.05)

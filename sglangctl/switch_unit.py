@@ -1,0 +1,98 @@
+"""sglangctl-switch.service: the transient unit that a switch runs in, so that a lost connection
+changes nothing for it."""
+
+from __future__ import annotations
+
+import os
+import re
+import sys
+import time
+from collections.abc import Sequence
+from pathlib import Path
+
+from sglangctl import lock, systemd
+from sglangctl.files import write_atomic
+from sglangctl.paths import Paths
+from sglangctl.switch_error import SwitchError
+
+UNIT = "sglangctl-switch.service"
+TICKET = re.compile(r"[0-9A-Za-z-]{1,80}")
+UNIT_GONE_S = 5.0
+
+
+def checked_ticket(ticket: str) -> str:
+    """`ticket` if it can be one (it becomes a path); SwitchError for anything else."""
+    if not TICKET.fullmatch(ticket):
+        raise SwitchError(f"{ticket!r} is not a ticket")
+    return ticket
+
+
+def start(
+    ticket: str, journal: Path, config: str | None, arguments: Sequence[str], paths: Paths
+) -> None:
+    """Start `sglangctl switch ARGUMENTS` in the unit; harmless when it is called twice with the
+    same ticket (the answer to the first call may have been lost).
+
+    `journal` is what a follower reads; `config` is handed on in a file beside it.
+    """
+    if not systemd.booted():
+        raise SwitchError("this machine is not run by systemd: engines need it")
+    if journal.exists():
+        return
+    holder = lock.holder(paths)
+    if holder is not None:
+        raise lock.Busy(f"nothing was changed. {holder.sentence}")
+    journal.parent.mkdir(mode=0o755, parents=True, exist_ok=True)
+    handed_on = journal.with_suffix(".json")
+    if config is not None:
+        write_atomic(handed_on, config.encode(), 0o644)
+    journal.touch(mode=0o600)
+    argv = [
+        "systemd-run",
+        f"--unit={UNIT}",
+        "--collect",
+        "--quiet",
+        "--no-block",
+        "--property=Type=exec",
+        f"--setenv=SGLANGCTL_SWITCH={checked_ticket(ticket)}",
+        *program(),
+        "switch",
+        *arguments,
+        *([] if config is None else [f"--config={handed_on}"]),
+    ]
+    deadline = time.monotonic() + UNIT_GONE_S
+    while True:
+        result = systemd.run(argv)
+        if result.ok:
+            return
+        # Of a switch that has just ended, the unit stays for a moment.
+        holder = lock.holder(paths)
+        if "already" not in result.stderr or holder is not None or time.monotonic() > deadline:
+            break
+        time.sleep(0.2)
+    journal.unlink()
+    handed_on.unlink(missing_ok=True)
+    if holder is not None:
+        raise lock.Busy(f"nothing was changed. {holder.sentence}")
+    raise SwitchError(
+        f"nothing was changed. {UNIT} is there already and does not end: systemctl status {UNIT} "
+        "says why; then deploy again"
+        if "already" in result.stderr
+        else f"systemd-run failed: {result.stderr.strip()}"
+    )
+
+
+def active() -> bool:
+    """Whether the unit runs, or is about to."""
+    shown = systemd.show(UNIT, "ActiveState", "Job") or {}
+    return shown.get("ActiveState") in ("active", "activating", "deactivating") or shown.get(
+        "Job", "0"
+    ) not in ("", "0")
+
+
+def program() -> list[str]:
+    """How to start this very program again: by the digest's own path, not through the link."""
+    origin = os.path.realpath(sys.argv[0])
+    if origin.endswith(".pyz"):
+        return [sys.executable, "-I", "-S", origin]
+    return [sys.executable, "-m", "sglangctl"]
