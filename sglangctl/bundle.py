@@ -3,7 +3,8 @@ GPUs, the kernel's log lines on GPU faults and memory, stacks. Secrets are taken
 could not be had are named inside, in MANIFEST.json. Safe to attach to a public issue: it holds
 paths, model names, addresses that the engine listens on and what the engine itself logged.
 
-Exit status: 0 written, 1 could not be written, 2 not allowed to read what must be masked.
+Exit status: 0 written, 1 could not be written, 2 no such engine, or not allowed to read what must
+be masked.
 """
 
 from __future__ import annotations
@@ -18,11 +19,12 @@ import time
 from collections.abc import Iterator
 from pathlib import Path
 
+from sglangctl import oserrors
 from sglangctl.bundle_parts import Missing, Part, parts
-from sglangctl.config import ConfigError
+from sglangctl.config import ConfigError, require_known
 from sglangctl.logs import all_secrets
 from sglangctl.masking import Masker
-from sglangctl.paths import Paths, checked_name
+from sglangctl.paths import Paths
 from sglangctl.scrub import scrub_file
 from sglangctl.terminal import harmless
 
@@ -39,19 +41,36 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def run(args: argparse.Namespace) -> int:
     paths = Paths()
     now = time.strftime("%Y%m%dT%H%M%SZ", time.gmtime())
+    name = args.name
+    target = Path(args.output or f"{name}-{now}.tar.gz")
     try:
-        name = checked_name(args.name)
+        require_known(name, paths)
         masker = Masker(all_secrets(name, paths))
-        target = Path(args.output or f"{name}-{now}.tar.gz")
-        missing = write(target, name, now, parts(name, paths), masker)
-    except PermissionError as error:
-        return refuse(f"{error.filename} cannot be read or written by this user: use sudo", 2)
-    except (ValueError, ConfigError, OSError) as error:
-        return refuse(str(error), 1)
+        wanted = list(parts(name, paths))
+    except ConfigError as error:
+        return refuse(str(error), 2)
+    except OSError as error:
+        return refuse(oserrors.sentence(error), 2)
+    try:
+        missing = write(target, name, now, iter(wanted), masker)
+    except OSError as error:
+        return refuse(cannot_write(target, error), 1)
     print(f"{target} ({target.stat().st_size // 1024 + 1} KiB)")
     for part, reason in missing.items():
         print(f"  without {part}: {harmless(reason)}")
     return 0
+
+
+def cannot_write(target: Path, error: OSError) -> str:
+    """Why there is no bundle, and where else to put it."""
+    folder = target.parent
+    if not folder.is_dir():
+        return f"{target} cannot be written: there is no folder {folder}; name another with -o"
+    if target.is_dir():
+        return f"{target} is a folder: name a file with -o"
+    if error.filename is None:
+        error.filename = str(target)
+    return f"{oserrors.sentence(error)}, or name another place with -o"
 
 
 def refuse(sentence: str, status: int) -> int:
@@ -77,7 +96,7 @@ def write(
                     missing[part.name] = str(reason)
                     continue
                 except OSError as error:
-                    missing[part.name] = f"{error.strerror or error}: {error.filename}"
+                    missing[part.name] = oserrors.sentence(error)
                     continue
                 except Exception as error:  # a defect of ours must not lose the other parts
                     missing[part.name] = f"internal error: {error!r}"

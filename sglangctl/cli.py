@@ -8,9 +8,13 @@ from __future__ import annotations
 
 import argparse
 import importlib
+import os
 import sys
 from collections.abc import Sequence
 from dataclasses import dataclass
+
+TRACEBACK = "SGLANGCTL_TRACEBACK"
+"""Environment variable: show where a defect of ours was, all of it."""
 
 
 @dataclass(frozen=True)
@@ -61,6 +65,26 @@ def usage(everything: bool = False) -> str:
 
 def main(argv: Sequence[str]) -> int:
     """Run one command; returns its exit status (2: wrong usage, as argparse has it)."""
+    try:
+        status = _run(argv)
+        sys.stdout.flush()
+        return status
+    except BrokenPipeError:
+        # The reader (head, a closed pager) has seen enough: not an error of ours.
+        sys.stderr.close()
+        return 0
+    except KeyboardInterrupt:
+        return 130
+    except Exception as error:
+        if os.environ.get(TRACEBACK):
+            raise
+        name = argv[0] if argv else "help"
+        print(f"sglangctl {name}: {_sentence(error, name)}", file=sys.stderr)
+        _forget_output()
+        return 2
+
+
+def _run(argv: Sequence[str]) -> int:
     if not argv or argv[0] in ("-h", "--help", "help"):
         print(usage(everything=list(argv[1:2]) == ["all"]))
         return 0 if argv else 2
@@ -89,11 +113,34 @@ def main(argv: Sequence[str]) -> int:
         args.command = words[place + 1 :]
     else:
         args = parser.parse_args(words)
+    return int(module.run(args))
+
+
+def _sentence(error: Exception, name: str) -> str:
+    """What no command has caught, in one sentence."""
+    from sglangctl import oserrors
+    from sglangctl.config import ConfigError
+    from sglangctl.terminal import harmless
+
+    if isinstance(error, ConfigError):
+        return harmless(str(error))
+    if isinstance(error, OSError):
+        return harmless(oserrors.sentence(error))
+    frame = error.__traceback__
+    while frame is not None and frame.tb_next is not None:
+        frame = frame.tb_next
+    code = frame.tb_frame.f_code if frame is not None else None
+    place = f" ({code.co_filename}:{frame.tb_lineno})" if code is not None and frame else ""
+    return harmless(
+        f"a defect of sglangctl: {type(error).__name__}: {error}{place}; please report it with what "
+        f"{TRACEBACK}=1 sglangctl {name} ... prints"
+    )
+
+
+def _forget_output() -> None:
+    """What could not be written must not be tried again at the interpreter's end."""
     try:
-        return int(module.run(args))
-    except BrokenPipeError:
-        # The reader (head, a closed pager) has seen enough: not an error of ours.
-        sys.stderr.close()
-        return 0
-    except KeyboardInterrupt:
-        return 130
+        sys.stdout.flush()
+    except OSError:
+        with open(os.devnull, "wb") as nowhere:
+            os.dup2(nowhere.fileno(), sys.stdout.fileno())

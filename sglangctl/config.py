@@ -7,19 +7,32 @@ a test can run with small ones. Units are in the names: _s seconds, _mib MiB.
 from __future__ import annotations
 
 import json
+import os
 import zlib
 from dataclasses import dataclass, field, fields
 from pathlib import Path
 from typing import Any, TypeVar, cast
 
+from sglangctl import oserrors
 from sglangctl.paths import Paths
 
 VERSION = 1
 T = TypeVar("T")
+_PLAIN: dict[str, tuple[type, ...]] = {
+    "str": (str,),
+    "int": (int,),
+    "float": (int, float),
+    "bool": (bool,),
+    "None": (type(None),),
+}
 
 
 class ConfigError(Exception):
     """A file of /etc/sglangctl that cannot be used; the text is one sentence for the operator."""
+
+
+class Absent(ConfigError):
+    """The file is not there."""
 
 
 @dataclass(frozen=True)
@@ -132,11 +145,37 @@ class HostConfig:
 
 def load_engine(name: str, paths: Paths | None = None) -> EngineConfig:
     """Read engines/NAME.json; ConfigError names the file and what is wrong with it."""
+    paths = paths or Paths()
     try:
-        path = (paths or Paths()).engine_json(name)
+        path = paths.engine_json(name)
     except ValueError as error:
         raise ConfigError(str(error)) from None
-    return engine_from(read_document(path), path)
+    try:
+        config = engine_from(read_document(path), path)
+    except Absent:
+        raise Absent(unknown(name, paths)) from None
+    if config.name != name:
+        raise ConfigError(f"{path} is about another engine ({config.name!r}); deploy again")
+    return config
+
+
+def require_known(name: str, paths: Paths) -> None:
+    """ConfigError for an engine of which there is nothing on this host (one that cannot be
+    configured any more may still have its log and its starts)."""
+    try:
+        left = (paths.engine_json(name), paths.engine_state(name), paths.engine_log(name).parent)
+        if not any(os.path.lexists(path) for path in left):
+            raise Absent(unknown(name, paths))
+    except ValueError as error:
+        raise ConfigError(str(error)) from None
+
+
+def unknown(name: str, paths: Paths) -> str:
+    """The sentence for a name that no engine of this host has."""
+    names = engine_names(paths)
+    if not names:
+        return f"no engine is configured on this host ({paths.engines} has none): deploy first"
+    return f"there is no engine {name} on this host (there is: {', '.join(names)}): deploy it first"
 
 
 def engine_from(document: dict[str, Any], source: Path) -> EngineConfig:
@@ -158,17 +197,27 @@ def host_from(document: dict[str, Any], source: Path) -> HostConfig:
 def load_engines(paths: Paths | None = None) -> list[EngineConfig]:
     """All engines of this host, by name."""
     paths = paths or Paths()
-    if not paths.engines.is_dir():
+    return [load_engine(name, paths) for name in engine_names(paths)]
+
+
+def engine_names(paths: Paths) -> list[str]:
+    """The names of this host's engines; ConfigError where they may not be looked at."""
+    try:
+        entries = os.listdir(paths.engines)
+    except (FileNotFoundError, NotADirectoryError):
         return []
-    return [load_engine(path.stem, paths) for path in sorted(paths.engines.glob("*.json"))]
+    except OSError as error:
+        raise ConfigError(oserrors.sentence(error)) from None
+    return sorted(entry[: -len(".json")] for entry in entries if entry.endswith(".json"))
 
 
 def load_host(paths: Paths | None = None) -> HostConfig:
     """Read host.json; an absent file is an empty configuration."""
     path = (paths or Paths()).host_json
-    if not path.exists():
+    try:
+        return _build(HostConfig, read_document(path), path)
+    except Absent:
         return HostConfig()
-    return _build(HostConfig, read_document(path), path)
 
 
 def read_document(path: Path) -> dict[str, Any]:
@@ -176,11 +225,11 @@ def read_document(path: Path) -> dict[str, Any]:
     try:
         document = json.loads(path.read_text(encoding="utf-8"))
     except FileNotFoundError:
-        raise ConfigError(f"{path} is not there: deploy first, or see: sglangctl status") from None
-    except PermissionError:
-        raise ConfigError(f"{path} cannot be read by this user: run it with sudo") from None
-    except (OSError, ValueError) as error:
-        raise ConfigError(f"{path} cannot be read: {error}; deploy again") from None
+        raise Absent(f"{path} is not there: deploy first, or see: sglangctl status") from None
+    except OSError as error:
+        raise ConfigError(oserrors.sentence(error)) from None
+    except (ValueError, RecursionError) as error:
+        raise ConfigError(f"{path} is not JSON ({error}): deploy again") from None
     return checked_document(document, path)
 
 
@@ -201,7 +250,25 @@ def _build(kind: type[T], document: Any, path: Path) -> T:
     values = {
         key: tuple(value) if isinstance(value, list) else value for key, value in document.items()
     }
+    for item in fields(cast("Any", kind)):
+        if item.name in values and not _fits(str(item.type), values[item.name]):
+            raise ConfigError(f"{path}: {item.name} is not a {item.type}; deploy again")
     try:
         return kind(**values)
     except TypeError as error:
         raise ConfigError(f"{path}: {error}; deploy again") from None
+
+
+def _fits(wanted: str, value: Any) -> bool:
+    """Whether a value is of a field's annotation (which Python 3.9 cannot evaluate)."""
+    for part in wanted.split(" | "):
+        if part.startswith("tuple["):
+            inner = part[len("tuple[") : -len(", ...]")]
+            if isinstance(value, tuple) and all(_fits(inner, item) for item in value):
+                return True
+        elif part in _PLAIN:
+            if isinstance(value, _PLAIN[part]) and (part == "bool" or not isinstance(value, bool)):
+                return True
+        elif type(value).__name__ == part:
+            return True
+    return False

@@ -15,6 +15,7 @@ import stat
 from pathlib import Path
 from typing import Any
 
+from sglangctl import oserrors
 from sglangctl.masking import MASK, is_secret_name, mask_addresses
 
 LARGEST_TEXT = 256 * 1024
@@ -35,7 +36,7 @@ def describe(path: str, wanted: str | None = None) -> dict[str, Any]:
     except (FileNotFoundError, NotADirectoryError):
         return {"kind": "absent"}
     except OSError as error:
-        return {"kind": "unknown", "reason": str(error)}
+        return {"kind": "unknown", "reason": oserrors.words(error)}
     facts: dict[str, Any] = {
         "mode": f"{stat.S_IMODE(status.st_mode):04o}",
         "owner": _name(pwd.getpwuid, status.st_uid),
@@ -57,7 +58,7 @@ def describe(path: str, wanted: str | None = None) -> dict[str, Any]:
         with open(path, "rb") as file:
             data = file.read()
     except OSError as error:
-        return {"kind": "unknown", "reason": str(error), **facts}
+        return {"kind": "unknown", "reason": oserrors.words(error), **facts}
     facts["sha256"] = hashlib.sha256(data).hexdigest()
     if wanted is not None and facts["sha256"] != wanted:
         facts["text"] = masked_text(data)

@@ -7,7 +7,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from sglangctl import journal, launching, lock, procfs, render, systemd
+from sglangctl import journal, launching, lock, oserrors, procfs, render, systemd
 from sglangctl.collect import Collection, End
 from sglangctl.config import ConfigError, EngineConfig, load_engine
 from sglangctl.http_probe import endpoint
@@ -43,7 +43,7 @@ class Follow:
         masker = Masker([*secrets_of(paths.current(config.name)), *secrets_in_argv(argv)])
         tail.mask = masker.mask
         self.file, self._writer, resumed = open_start(config, paths, run)
-        self._recorder = Recorder(Startup(config.limits), self._writer, self._changed)
+        self._recorder = Recorder(Startup(config.limits), self._writer, self._changed, self._lost)
         self.ended = False
         self._asked: str | None = None
         """What the last proof in the journal was asked for."""
@@ -156,6 +156,10 @@ class Follow:
         holder = lock.holder(self.paths)
         ours = holder is not None and holder.engine == self.config.name
         return f"a {holder.what}" if holder is not None and ours else "systemd"
+
+    def _lost(self, error: OSError) -> None:
+        error.filename = error.filename or str(self.file)
+        self._show(f"{self.config.name}: goes on without a journal: {oserrors.sentence(error)}")
 
     def _changed(self, assessment: Assessment) -> None:
         if assessment.outcome != "unresponsive":

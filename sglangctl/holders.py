@@ -6,7 +6,8 @@ it), `engine` (another inference engine, by its own title or command), `protecte
 and the desktop's own: never ended), `foreign` (anything else).
 
 With --json: {"v": 1, "holders": [{"pid", "gpus", "class", "reason", "unit", ...}], "gpus": [...],
-"reason"}; `reason` says why GPU numbers are missing, else null. Exit status 0.
+"reason"}; `reason` says why GPU numbers are missing, else null. Exit status 0, 2 when the
+configuration cannot be read (the classes then rest on what could be) or has no such engine.
 """
 
 from __future__ import annotations

@@ -10,8 +10,17 @@ from collections.abc import Sequence
 from dataclasses import asdict
 
 from sglangctl import gpus, holders, terminal
-from sglangctl.config import ConfigError, EngineConfig, load_engines, load_host
+from sglangctl.config import (
+    ConfigError,
+    EngineConfig,
+    HostConfig,
+    engine_names,
+    load_engine,
+    load_host,
+    unknown,
+)
 from sglangctl.holders import Holder
+from sglangctl.paths import Paths
 
 HEAD = ("GPU", "MIB", "PID", "USER", "CLASS", "UNIT OR CONTAINER", "STARTED (UTC)", "COMMAND")
 RIGHT = {1, 2}
@@ -19,18 +28,14 @@ WIDEST_UNIT = 40
 
 
 def run(args: argparse.Namespace) -> int:
-    try:
-        host, engines = load_host(), load_engines()
-    except ConfigError as error:
-        print(f"sglangctl holders: {error}", file=sys.stderr)
-        return 1
+    host, engines, troubles = configured(Paths())
     engine = _chosen(args.engine, engines)
+    if engine is None and args.engine and not troubles:
+        troubles = [unknown(args.engine, Paths())]
+    for trouble in troubles:
+        print(f"sglangctl holders: {terminal.harmless(trouble)}", file=sys.stderr)
     if engine is None and args.engine:
-        print(
-            f"sglangctl holders: there is no engine {terminal.harmless(args.engine)} on this host",
-            file=sys.stderr,
-        )
-        return 1
+        return 2
     siblings = [other for other in engines if other is not engine]
     looked = holders.survey()
     found = [
@@ -48,7 +53,27 @@ def run(args: argparse.Namespace) -> int:
             f"{looked.unreadable} processes of other users could not be looked at: run it as root",
             file=sys.stderr,
         )
-    return 0
+    return 2 if troubles else 0
+
+
+def configured(paths: Paths) -> tuple[HostConfig, list[EngineConfig], list[str]]:
+    """What can be read of the configuration, and why the rest cannot: who holds the GPUs is to
+    be seen all the same, the classes then rest on less."""
+    host, engines, troubles = HostConfig(), [], []
+    try:
+        host = load_host(paths)
+    except ConfigError as error:
+        troubles.append(str(error))
+    try:
+        names = engine_names(paths)
+    except ConfigError as error:
+        return host, [], [*troubles, str(error)]
+    for name in names:
+        try:
+            engines.append(load_engine(name, paths))
+        except ConfigError as error:
+            troubles.append(str(error))
+    return host, engines, troubles
 
 
 def document(found: Sequence[Holder], reading: gpus.Reading) -> dict[str, object]:

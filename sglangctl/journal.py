@@ -73,13 +73,19 @@ class Writer:
         self.path = path
         self._file = os.open(path, os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_CLOEXEC, mode)
         self.bytes = os.fstat(self._file).st_size
+        self._cut = False
+        """The last line is not whole: the disk was full."""
 
     def write(self, t: float, kind: str, **fields: Any) -> Event:
-        """Append one event (`t`: seconds since launch) and return it."""
+        """Append one event (`t`: seconds since launch) and return it; OSError on a full disk."""
         event: Event = {"t": round(t, 3), "kind": kind, **fields}
         line = json.dumps(event, ensure_ascii=True, separators=(",", ":")).encode() + b"\n"
+        if self._cut:
+            line = b"\n" + line
+        self._cut = True
         while line:
             line = line[os.write(self._file, line) :]
+        self._cut = False
         self.bytes = os.fstat(self._file).st_size
         return event
 

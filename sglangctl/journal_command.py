@@ -18,8 +18,8 @@ import time
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
-from sglangctl import render, starts
-from sglangctl.config import ConfigError, load_engine
+from sglangctl import oserrors, render, starts
+from sglangctl.config import ConfigError, load_engine, require_known
 from sglangctl.paths import Paths
 from sglangctl.present import Present, present, start_of
 from sglangctl.terminal import harmless
@@ -69,16 +69,18 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def run(args: argparse.Namespace) -> int:
     paths = Paths()
     try:
-        paths.engine_state(args.name)
+        require_known(args.name, paths)
         start = starts.checked_folder(args.start) if args.start else None
         if args.list:
             return print_list(args.name, paths)
         if args.follow_from is not None:
             return print_poll(args, start, paths)
         return print_journal(args, start, paths)
-    except PermissionError as error:
-        return refuse(f"{error.filename} cannot be read by this user: run it with sudo")
-    except (ValueError, ConfigError, OSError) as error:
+    except BrokenPipeError:
+        raise
+    except OSError as error:
+        return refuse(oserrors.sentence(error))
+    except (ValueError, ConfigError) as error:
         return refuse(str(error))
 
 
@@ -109,6 +111,10 @@ def print_poll(args: argparse.Namespace, start: str | None, paths: Paths) -> int
 
 
 def print_journal(args: argparse.Namespace, start: str | None, paths: Paths) -> int:
+    if start is not None and start not in starts.names(paths.starts(args.name)):
+        return refuse(
+            f"{args.name} has no start {start}: sglangctl journal {args.name} --list shows them"
+        )
     start = start or starts.latest(args.name, paths)
     if start is None and not args.follow:
         return refuse(

@@ -13,6 +13,8 @@ import time
 from collections.abc import Iterator
 from pathlib import Path
 
+from sglangctl import oserrors
+from sglangctl.config import ConfigError, require_known
 from sglangctl.logtail import Logtail
 from sglangctl.masking import Masker, secrets_of
 from sglangctl.paths import Paths
@@ -33,6 +35,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def run(args: argparse.Namespace) -> int:
     paths = Paths()
     try:
+        require_known(args.name, paths)
         file = paths.engine_log(args.name)
         masker = Masker(all_secrets(args.name, paths))
         # What is written meanwhile is the follower's: nothing is shown twice or left out.
@@ -42,14 +45,16 @@ def run(args: argparse.Namespace) -> int:
                 print(shown(line, masker))
         if args.follow:
             follow(Logtail(file, offset=end, mask=masker.mask), masker)
-    except PermissionError as error:
-        return refuse(f"{error.filename} cannot be read by this user: run it with sudo")
+    except BrokenPipeError:
+        raise
     except FileNotFoundError:
         return refuse(
             f"{paths.engine_log(args.name)} is not there: {args.name} was never started, "
             "see: sglangctl status"
         )
-    except (ValueError, OSError) as error:
+    except OSError as error:
+        return refuse(oserrors.sentence(error))
+    except (ValueError, ConfigError) as error:
         return refuse(str(error))
     return 0
 

@@ -20,7 +20,7 @@ from dataclasses import asdict, dataclass, field, fields
 from pathlib import Path
 from typing import Any, TypeVar
 
-from sglangctl import machine
+from sglangctl import machine, oserrors
 from sglangctl.config import (
     ConfigError,
     EngineConfig,
@@ -189,7 +189,7 @@ class _Parts:
         try:
             value = reader()
         except (OSError, ValueError, KeyError) as error:
-            self._reasons[name] = str(error) or type(error).__name__
+            self._reasons[name] = oserrors.words(error) or type(error).__name__
             return None
         if value is None:
             self._reasons[name] = absent

@@ -1,7 +1,8 @@
 """What goes into the journal, and the fold beside it.
 
 The fold is fed everything. The file gets everything while the engine starts or something is
-wrong; while it serves, changes and one line a minute of each kind. Before something alarming is
+wrong; while it serves, changes and one line a minute of each kind. What a full disk has no room for
+is lost, the fold goes on, and the first line after that is the verdict. Before something alarming is
 written, the last samples that were left out are written too, so that a replay of the file sees
 what the fold saw.
 """
@@ -42,10 +43,13 @@ class Recorder:
         startup: Startup,
         writer: Writer | None = None,
         changed: Callable[[Assessment], None] = lambda assessment: None,
+        lost: Callable[[OSError], None] = lambda error: None,
     ) -> None:
+        """`lost` is told once that the file cannot be written."""
         self._startup = startup
         self._writer = writer
         self._changed = changed
+        self._lost, self._losing = lost, False
         self.assessment: Assessment | None = None
         self._told: tuple[Any, ...] | None = None
         self._told_progress: tuple[Any, ...] = ()
@@ -145,8 +149,17 @@ class Recorder:
         self._withheld = {
             other: held for other, held in self._withheld.items() if held[0] >= t and other != kind
         }
-        if self._writer is not None:
+        if self._writer is None:
+            return
+        try:
             self._writer.write(t, kind, **fields)
+        except OSError as error:
+            if not self._losing:
+                self._lost(error)
+            self._losing = True
+            return
+        if self._losing:
+            self._losing, self._told = False, None
 
     def _judged(self, t: float, assessment: Assessment) -> None:
         self.assessment = assessment

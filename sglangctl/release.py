@@ -19,7 +19,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from sglangctl import ours, systemd
+from sglangctl import oserrors, ours, systemd
 from sglangctl.files import sync_folder, write_atomic
 from sglangctl.paths import NAME, Paths
 
@@ -89,7 +89,7 @@ def read_state(name: str, paths: Paths) -> State | None:
         return None
     except (OSError, ValueError, TypeError, AttributeError) as error:
         raise ReleaseError(
-            f"{path} cannot be read ({error}): move it away and deploy again"
+            f"{path} cannot be read ({oserrors.words(error)}): move it away and deploy again"
         ) from None
 
 
@@ -209,7 +209,9 @@ def manifest(name: str, digest: str, paths: Paths) -> dict[str, Any]:
     try:
         document = json.loads((folder / "manifest.json").read_text(encoding="utf-8"))
     except (OSError, ValueError) as error:
-        raise ReleaseError(f"the manifest of {digest} cannot be read: {error}") from None
+        raise ReleaseError(
+            f"the manifest of {digest} cannot be read: {oserrors.words(error)}"
+        ) from None
     if not isinstance(document, dict):
         raise ReleaseError(f"the manifest of {digest} is not a mapping: deploy again")
     return document

@@ -2,7 +2,7 @@
 change of phase, outcome or cause (t, phase, outcome, cause, progress, eta_s, evidence).
 
 Exit status: 0 when the last outcome is serving, ready or degraded, 1 for any other, 2 when
-the file cannot be read.
+the file cannot be read or holds no event.
 """
 
 from __future__ import annotations
@@ -14,8 +14,9 @@ from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Any
 
-from sglangctl import journal
+from sglangctl import journal, oserrors
 from sglangctl.startup import Assessment, Startup
+from sglangctl.terminal import harmless
 
 GOOD = ("serving", "ready", "degraded")
 
@@ -70,7 +71,7 @@ def line(assessment: Assessment) -> str:
 
 def run(args: argparse.Namespace) -> int:
     """Print the changes; the exit status says how it ended."""
-    outcome = "pending"
+    outcome = ""
     try:
         if args.file == "-":
             events: Iterable[journal.Event] = journal.events(sys.stdin.buffer)
@@ -82,6 +83,13 @@ def run(args: argparse.Namespace) -> int:
     except BrokenPipeError:
         raise
     except OSError as error:
-        print(f"sglangctl replay: {args.file} cannot be read: {error.strerror}", file=sys.stderr)
-        return 2
+        error.filename = error.filename or args.file
+        return _refuse(oserrors.sentence(error))
+    if not outcome:
+        return _refuse(f"{args.file} is no journal: there is no event in it")
     return 0 if outcome in GOOD else 1
+
+
+def _refuse(sentence: str) -> int:
+    print(f"sglangctl replay: {harmless(sentence)}", file=sys.stderr)
+    return 2

@@ -10,8 +10,10 @@ import argparse
 import json
 import sys
 
+from sglangctl import oserrors
 from sglangctl.paths import Paths
 from sglangctl.release import ReleaseError, stage
+from sglangctl.terminal import harmless
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -20,9 +22,19 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(args: argparse.Namespace) -> int:
     try:
-        digest = stage(args.name, json.load(sys.stdin), Paths())
-    except (ReleaseError, ValueError, OSError) as error:
-        print(f"sglangctl stage: {error}", file=sys.stderr)
-        return 1
+        release = json.load(sys.stdin)
+    except ValueError as error:
+        return _refuse(f"standard input is not a release: {error}")
+    try:
+        digest = stage(args.name, release, Paths())
+    except OSError as error:
+        return _refuse(oserrors.sentence(error))
+    except (ReleaseError, ValueError) as error:
+        return _refuse(str(error))
     print(digest)
     return 0
+
+
+def _refuse(sentence: str) -> int:
+    print(f"sglangctl stage: {harmless(sentence)}", file=sys.stderr)
+    return 1

@@ -16,8 +16,8 @@ from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
 
-from sglangctl import journal, render, starts
-from sglangctl.config import ConfigError, EngineConfig, load_engine, load_engines
+from sglangctl import journal, oserrors, render, starts
+from sglangctl.config import ConfigError, EngineConfig, engine_names, load_engine
 from sglangctl.paths import Paths
 from sglangctl.present import Present, present, shown_start, watch_unit
 from sglangctl.story import PROVEN, SERVED, Story, gpus_of
@@ -82,26 +82,28 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(args: argparse.Namespace) -> int:
     paths = Paths()
-    try:
-        engines = [load_engine(args.name, paths)] if args.name else load_engines(paths)
-        found = [look(engine, paths) for engine in engines]
-    except ConfigError as error:
-        return refuse(str(error))
-    except PermissionError as error:
-        return refuse(f"{error.filename} cannot be read by this user: run it with sudo")
-    if args.json:
+    found: list[EngineStatus] = []
+    names = [args.name] if args.name else engine_names(paths)
+    for name in names:
+        # One that cannot be looked at does not hide the others.
+        try:
+            found.append(look(load_engine(name, paths), paths))
+        except ConfigError as error:
+            refuse(str(error))
+        except OSError as error:
+            refuse(f"{name}: {oserrors.sentence(error)}")
+    if args.json and (found or not args.name):
         documents = [asdict(one) for one in found]
         print(json.dumps({"v": VERSION, "status": documents}))
-    elif not found:
+    elif not names:
         print(f"no engine is configured in {paths.engines}: deploy first")
-    else:
+    elif found:
         print("\n".join(line for one in found for line in lines(one)))
-    return max((one.exit for one in found), default=2)
+    return max((one.exit for one in found), default=2) if len(found) == len(names) else 2
 
 
-def refuse(sentence: str) -> int:
+def refuse(sentence: str) -> None:
     print(f"sglangctl status: {harmless(sentence)}", file=sys.stderr)
-    return 2
 
 
 def look(engine: EngineConfig, paths: Paths) -> EngineStatus:

@@ -16,7 +16,7 @@ import sys
 from dataclasses import asdict, dataclass
 from typing import Any
 
-from sglangctl import cgroup, processes, proof, render, starts, unit
+from sglangctl import cgroup, oserrors, processes, proof, render, starts, unit
 from sglangctl.config import VERSION, ConfigError, EngineConfig, load_engine
 from sglangctl.http_probe import endpoint
 from sglangctl.paths import Paths
@@ -62,9 +62,8 @@ def run(args: argparse.Namespace) -> int:
         report = verify(config, paths, args.pid, quiet=args.json)
     except ConfigError as error:
         report = could_not_check(args.name, str(error))
-    except PermissionError as error:
-        sentence = f"{error.filename} cannot be read by this user: run it with sudo"
-        report = could_not_check(args.name, sentence)
+    except OSError as error:
+        report = could_not_check(args.name, oserrors.sentence(error))
     if args.json:
         print(json.dumps({"v": VERSION, "verify": asdict(report)}))
     else:

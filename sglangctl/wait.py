@@ -16,7 +16,7 @@ import time
 from pathlib import Path
 from types import FrameType
 
-from sglangctl import journal, starts, watch_lock
+from sglangctl import journal, oserrors, starts, watch_lock
 from sglangctl import run as runs
 from sglangctl.config import ConfigError, EngineConfig, load_engine
 from sglangctl.logtail import OWN_WORDS
@@ -66,8 +66,8 @@ def run(args: argparse.Namespace) -> int:
         return _failed(config, f"{config.name} does not run: its main process is gone", ())
     try:
         assessment = Waiting(config, paths, found).until_decided()
-    except PermissionError as error:
-        return _could_not(f"{error.filename} cannot be read by this user: run it with sudo")
+    except OSError as error:
+        return _could_not(oserrors.sentence(error))
     return _told(config, assessment)
 
 

@@ -22,8 +22,8 @@ from functools import partial
 from pathlib import Path
 from types import FrameType
 
+from sglangctl import oserrors, unit, watch_lock
 from sglangctl import run as runs
-from sglangctl import unit, watch_lock
 from sglangctl.collect import End
 from sglangctl.config import ConfigError, EngineConfig, load_engine
 from sglangctl.follow_run import Follow
@@ -57,7 +57,7 @@ def run(args: argparse.Namespace) -> int:
     except (ConfigError, watch_lock.Locked) as error:
         return _cannot(str(error))
     except OSError as error:
-        return _cannot(f"{error.filename} cannot be written: {error.strerror}; run it with sudo")
+        return _cannot(oserrors.sentence(error))
     log = args.log or paths.engine_log(config.name)
     watch = Watch(config, paths, log)
     signal.signal(signal.SIGTERM, watch.stop)
@@ -68,8 +68,8 @@ def run(args: argparse.Namespace) -> int:
         if args.pid is not None:
             return watch.process(args.pid)
         return watch.unit()
-    except PermissionError as error:
-        return _cannot(f"{error.filename} cannot be read by this user: run it with sudo")
+    except OSError as error:
+        return _cannot(oserrors.sentence(error))
     finally:
         os.close(lock)
 
@@ -150,7 +150,11 @@ class Watch:
         if found is None:
             return _cannot(f"process {child.pid} is gone")
         notify("READY=1")
-        follow = self._open(found, seen_from_start=True)
+        try:
+            follow = self._open(found, seen_from_start=True)
+        except OSError:
+            child.terminate()  # what nobody watches must not stay behind
+            raise
         follow.until(partial(self._hand_on, child, follow))
         status = child.wait()
         follow.finish(End(status))

@@ -5,7 +5,8 @@ inference engines; `all` also anything else. Protected processes and other engin
 are never ended; the engine itself only with --stop. If anything that may not be ended is on the
 GPUs, nothing at all is changed, and the line that would allow it is shown.
 
-Exit status: 0 free (or nothing to do), 1 not free (the last line says why and what next), 3 refused
+Exit status: 0 free (or nothing to do), 1 not free (the last line says why and what next), 2 no such
+engine or no readable configuration, 3 refused
 (nothing was changed). With --json: {"v": 1, "free": {"plan": {...}, "result": {...} or null}}.
 """
 

@@ -11,11 +11,12 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any, Callable
 
-from sglangctl import free
+from sglangctl import free, oserrors
 from sglangctl.config import ConfigError, load_engine, load_engines, load_host
 from sglangctl.free.model import FreeResult, Plan
 from sglangctl.journal import Writer
 from sglangctl.paths import Paths
+from sglangctl.terminal import harmless
 
 KEPT = 20
 """Journals of runs that are kept, an engine."""
@@ -27,8 +28,8 @@ def run(args: argparse.Namespace) -> int:
         engine, host = load_engine(args.name, paths), load_host(paths)
         siblings = [other for other in load_engines(paths) if other.name != engine.name]
     except ConfigError as error:
-        print(f"sglangctl free: {error}", file=sys.stderr)
-        return 1
+        print(f"sglangctl free: {harmless(str(error))}", file=sys.stderr)
+        return 2
     plan = free.plan(engine, host, siblings, policy=args.policy, stop=args.stop)
     say = _quiet if args.json else _print
     if args.dry_run:
@@ -61,18 +62,30 @@ def journal(name: str, paths: Paths) -> Iterator[Callable[..., Any] | None]:
         stamp = time.strftime("%Y%m%dT%H%M%SZ", time.gmtime())
         writer = Writer(folder / f"{stamp}-{os.getpid()}.jsonl", mode=0o600)
     except OSError as error:
-        print(f"sglangctl free: no journal of this run: {error}", file=sys.stderr)
+        _no_journal(error)
         yield None
         return
     began = time.monotonic()
 
+    lost: list[OSError] = []
+
     def emit(kind: str, **facts: Any) -> None:
-        writer.write(time.monotonic() - began, kind, **facts)
+        # A full disk must not keep anybody from freeing GPUs.
+        try:
+            writer.write(time.monotonic() - began, kind, **facts)
+        except OSError as error:
+            if not lost:
+                _no_journal(error)
+            lost.append(error)
 
     try:
         yield emit
     finally:
         writer.close()
+
+
+def _no_journal(error: OSError) -> None:
+    print(f"sglangctl free: no journal of this run: {oserrors.sentence(error)}", file=sys.stderr)
 
 
 def _document(plan: Plan, result: FreeResult | None) -> None:

@@ -18,6 +18,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
+from sglangctl import oserrors
 from sglangctl.kernel import (
     cache,
     check,
@@ -74,7 +75,7 @@ def build(request: Request, paths: Paths) -> cache.Entry:
         raise
     except OSError as error:
         full = error.errno == 28
-        sentence = "the disk is full" if full else f"{error}"
+        sentence = "the disk is full" if full else oserrors.sentence(error)
         step = f"free space under {paths.kernel_cache}, then deploy again: it goes on where it was"
         record("end", outcome="failed", text=sentence, next_step=step)
         raise BuildError(sentence, step) from None

@@ -15,7 +15,7 @@ import sys
 import time
 from pathlib import Path
 
-from sglangctl import journal
+from sglangctl import journal, oserrors
 from sglangctl.kernel import common
 from sglangctl.paths import Paths
 from sglangctl.terminal import harmless
@@ -97,7 +97,7 @@ def _adopt(source: Path, paths: Paths) -> int:
     try:
         cache.promote(entry.key, entry.wheel, entry.provenance, paths)
     except OSError as error:
-        raise common.Unusable(f"{error}: free space under {paths.kernel_cache}") from None
+        raise common.Unusable(oserrors.sentence(error)) from None
     shutil.rmtree(source, ignore_errors=True)
     print(f"adopted {entry.key}")
     return 0

@@ -14,6 +14,7 @@ import subprocess
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
+from sglangctl import oserrors
 from sglangctl.kernel.judging import Inspection
 from sglangctl.kernel.translations import ANEW, FAILED, OK, SIGNALS, TRANSLATIONS, UNKNOWN
 from sglangctl.kernel.venv import Torch, Venv
@@ -94,7 +95,9 @@ def check(
         )
     except OSError as error:
         os.close(read)
-        return Check(FAILED, f"{venv.python} does not run: {error}", "kernel-broken", ANEW)
+        return Check(
+            FAILED, f"{venv.python} does not run: {oserrors.sentence(error)}", "kernel-broken", ANEW
+        )
     finally:
         os.close(write)
     try:

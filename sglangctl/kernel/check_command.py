@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import argparse
 
+from sglangctl import oserrors
 from sglangctl.kernel import check, common, inspect, stamp
 from sglangctl.terminal import harmless
 
@@ -34,7 +35,7 @@ def run(args: argparse.Namespace) -> int:
         try:
             stamp.write(venv, result)
         except OSError as error:
-            return common.complain(f"the outcome cannot be kept: {error}")
+            return common.complain(f"the outcome cannot be kept: {oserrors.sentence(error)}")
     print(common.document(result) if args.json else "\n".join(table(result)))
     return result.exit_status
 

@@ -9,6 +9,7 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
+from sglangctl import oserrors
 from sglangctl.kernel.venv import Venv, VenvError, load
 from sglangctl.paths import Paths
 from sglangctl.terminal import harmless
@@ -80,7 +81,7 @@ def complain(text: str) -> int:
 
 
 def _engine_venv(name: str | None) -> Path:
-    from sglangctl.config import ConfigError, load_engines
+    from sglangctl.config import ConfigError, load_engines, require_known
 
     paths = Paths()
     if name is None:
@@ -93,7 +94,13 @@ def _engine_venv(name: str | None) -> Path:
             raise Unusable(f"name an engine (--engine; here: {known}) or an environment (--venv)")
         name = names[0]
     try:
+        require_known(name, paths)
         manifest = json.loads((paths.current(name) / "manifest.json").read_text(encoding="utf-8"))
         return Path(manifest["venv"])
+    except ConfigError as error:
+        raise Unusable(str(error)) from None
     except (OSError, ValueError, KeyError, TypeError) as error:
-        raise Unusable(f"the engine {name} has no live release ({error}); name --venv") from None
+        why = oserrors.sentence(error) if isinstance(error, OSError) else "its manifest is broken"
+        raise Unusable(
+            f"the engine {name} has no live release ({why}): deploy it, or name --venv"
+        ) from None

@@ -11,6 +11,7 @@ import re
 import shutil
 from pathlib import Path
 
+from sglangctl import oserrors
 from sglangctl.kernel import command_line, venv
 from sglangctl.kernel.progress import explain
 from sglangctl.kernel.record import BuildError
@@ -103,7 +104,9 @@ def _run(argv: list[str], log: Path, sentence: str) -> None:
     try:
         done = command_line.run(argv, log)
     except OSError as error:
-        raise BuildError(f"{sentence}: {error}", "apt-get install python3-venv") from None
+        raise BuildError(
+            f"{sentence}: {oserrors.sentence(error)}", "apt-get install python3-venv"
+        ) from None
     if done.returncode:
         fault = explain(done.lines, done.returncode)
         step = fault.next_step

@@ -12,6 +12,7 @@ import argparse
 import tempfile
 from pathlib import Path
 
+from sglangctl import oserrors
 from sglangctl.kernel import common
 from sglangctl.kernel.venv import Venv
 from sglangctl.paths import Paths
@@ -48,7 +49,7 @@ def run(args: argparse.Namespace) -> int:
     except (common.Unusable, cubins.CubinError, install.InstallError, MetadataError) as error:
         return common.complain(str(error))
     except OSError as error:
-        return common.complain(f"{error}; free space or rights, then deploy again")
+        return common.complain(f"{oserrors.sentence(error)}; then deploy again")
     for name in done.removed:
         print(harmless(f"removed {name}"))
     print(harmless(f"installed {done.wheel}: {after.verdict}: {after.reason}"))

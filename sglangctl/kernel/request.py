@@ -7,6 +7,7 @@ from dataclasses import asdict, dataclass, fields
 from pathlib import Path
 from typing import Any
 
+from sglangctl import oserrors
 from sglangctl.kernel import key as keys
 from sglangctl.kernel.cubins import parse_arch
 from sglangctl.paths import Paths
@@ -112,7 +113,7 @@ def load(path: Path) -> Request:
     try:
         return parse(json.loads(path.read_text(encoding="utf-8")))
     except (OSError, ValueError) as error:
-        raise RequestError(f"{path} cannot be read: {error}") from None
+        raise RequestError(f"{path} cannot be read: {oserrors.words(error)}") from None
 
 
 def dump(request: Request) -> str:

@@ -11,6 +11,8 @@ import subprocess
 from dataclasses import dataclass
 from pathlib import Path
 
+from sglangctl import oserrors
+
 DISTRIBUTIONS = ("sglang-kernel", "sgl-kernel")
 """Both own the folder sgl_kernel/; the second was the name up to 0.3.21."""
 TORCH_LIBRARIES = ("libc10*.so", "libtorch*.so", "libshm.so")
@@ -129,7 +131,9 @@ def load(root: Path) -> Venv:
         )
         version, path, machine = json.loads(done.stdout)
     except (OSError, subprocess.SubprocessError, ValueError) as error:
-        raise VenvError(f"{python} does not run ({error}); deploy again to make it anew") from None
+        raise VenvError(
+            f"{python} does not run ({oserrors.words(error)}); deploy again to make it anew"
+        ) from None
     return Venv(
         root,
         python,

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import json
 import os
 import stat
@@ -12,7 +13,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from sglangctl import bundle_parts, cli
+from sglangctl import bundle, bundle_parts, cli
 from sglangctl.journal import Writer
 from sglangctl.paths import Paths
 from sglangctl.scrub import scrub, scrub_event, scrub_file
@@ -95,6 +96,7 @@ def test_what_is_missing_is_said_inside_and_outside(
     root: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("PATH", str(root / "nothing-here"))
+    Paths(root).engine_state("kimi").mkdir(parents=True)
     assert cli.main(["bundle", "kimi", "-o", "b.tar.gz"]) == 0
     files = unpacked(Path("b.tar.gz"))
     manifest = json.loads(files["MANIFEST.json"])
@@ -138,6 +140,7 @@ def test_an_interrupted_bundle_leaves_nothing(root: Path, monkeypatch: pytest.Mo
         raise KeyboardInterrupt
 
     monkeypatch.setattr(bundle_parts, "host_text", interrupted)
+    deployed(root)
     Path("out").mkdir()
     assert cli.main(["bundle", "kimi", "-o", "out/b.tar.gz"]) == 130
     assert list(Path("out").iterdir()) == []
@@ -151,8 +154,36 @@ def test_large_logs_are_cut_at_a_line(tmp_path: Path) -> None:
 
 
 def test_bad_names(root: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    assert cli.main(["bundle", "../../etc"]) == 1
-    assert cli.main(["bundle", "kimi", "-o", "no/such/folder/b.tar.gz"]) == 1
+    assert cli.main(["bundle", "../../etc"]) == 2
+    deployed(root)
+    assert cli.main(["bundle", "nope", "-o", "b.tar.gz"]) == 2
+    assert not Path("b.tar.gz").exists() and "deploy" in capsys.readouterr().err
+
+
+def test_where_it_cannot_be_written(
+    root: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    deployed(root)
+    Path("folder").mkdir()
+    for target, words in (
+        ("no/such/folder/b.tar.gz", "there is no folder no/such/folder"),
+        ("folder", "folder is a folder: name a file with -o"),
+    ):
+        assert cli.main(["bundle", "kimi", "-o", target]) == 1
+        assert words in capsys.readouterr().err
+
+    def full(archive: object, name: str, text: str) -> None:
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+    before = sorted(path.name for path in Path().iterdir())
+    monkeypatch.setattr(bundle, "add", full)
+    assert cli.main(["bundle", "kimi", "-o", "b.tar.gz"]) == 1
+    said = capsys.readouterr().err
+    assert said == (
+        "sglangctl bundle: b.tar.gz cannot be written: the disk is full (df .); free some room, or "
+        "name another place with -o\n"
+    )
+    assert sorted(path.name for path in Path().iterdir()) == before
 
 
 @pytest.mark.parametrize(

@@ -212,15 +212,19 @@ def test_the_table_says_why_and_what_is_missing(prefix: str, capsys) -> None:
 
 
 def test_an_engine_that_is_not_there_and_a_broken_inventory(prefix: str, capsys, tmp_path) -> None:
-    assert cli.main(["holders", "--engine", "no\x1bne"]) == 1
-    assert capsys.readouterr().err == (
-        "sglangctl holders: there is no engine no\\x1bne on this host\n"
-    )
+    assert cli.main(["holders", "--engine", "no\x1bne"]) == 2
+    assert "no engine is configured on this host" in capsys.readouterr().err
+    (tmp_path / "root/etc/sglangctl/engines").mkdir(parents=True)
+    (tmp_path / "root/etc/sglangctl/engines/kimi.json").write_text("{")
+    assert cli.main(["holders", "--engine", "no\x1bne"]) == 2
+    said = capsys.readouterr()
+    assert "kimi.json is not JSON" in said.err and said.out == ""
     folder = tmp_path / "root/etc/sglangctl"
-    folder.mkdir(parents=True)
     (folder / "host.json").write_text("{")
-    assert cli.main(["holders"]) == 1
-    assert "host.json" in capsys.readouterr().err
+    assert cli.main(["holders"]) == 2
+    said = capsys.readouterr()
+    assert "host.json" in said.err and "kimi.json" in said.err
+    assert said.out  # who holds the GPUs is shown all the same
 
 
 @pytest.mark.skipif(os.getuid() != 0, reason="needs root, to become someone else")

@@ -77,7 +77,10 @@ def test_a_file_that_cannot_be_read(tmp_path: Path, capsys: pytest.CaptureFixtur
     assert cli.main(["replay", str(tmp_path)]) == 2
     captured = capsys.readouterr()
     assert captured.out == ""
-    assert "cannot be read" in captured.err
+    assert "none is not there" in captured.err and "is a folder" in captured.err
+    (tmp_path / "text").write_text("no journal\n")
+    assert cli.main(["replay", str(tmp_path / "text")]) == 2
+    assert "is no journal: there is no event in it" in capsys.readouterr().err
 
 
 def test_a_cut_and_binary_file(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

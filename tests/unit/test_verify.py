@@ -120,7 +120,7 @@ def test_without_a_configuration_or_a_unit_it_could_not_check(
 ) -> None:
     assert main(["verify", "nobody", "--json"]) == 2
     report = json.loads(capsys.readouterr().out)["verify"]
-    assert "deploy first" in report["sentence"]
+    assert "there is no engine nobody on this host (there is: tiny)" in report["sentence"]
     assert main(["verify", "tiny", "--json"]) == 2
     report = json.loads(capsys.readouterr().out)["verify"]
     assert "--pid" in report["sentence"]
