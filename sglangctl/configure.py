@@ -3,7 +3,8 @@
 The configuration comes through standard input, as JSON. What a switch changes it writes itself
 (`sglangctl switch --config`); this is for what needs none: a readiness limit, a newer program of
 the watch, and an engine of which no release is live yet. Under the host's lock. --seen as in
-`sglangctl switch`. Exit status: 0 done, 1 not (then nothing was changed).
+`sglangctl switch`. Exit status: 0 done, 1 not, 2 what was sent is no configuration (then nothing
+was changed).
 """
 
 from __future__ import annotations
@@ -13,7 +14,7 @@ import json
 import sys
 from pathlib import Path
 
-from sglangctl import release, systemd
+from sglangctl import oserrors, release, systemd
 from sglangctl.config import ConfigError, EngineConfig, checked_document, engine_from
 from sglangctl.files import write_atomic
 from sglangctl.lock import Busy, locked
@@ -44,8 +45,8 @@ def run(args: argparse.Namespace) -> int:
             if args.restart_watch:
                 restart_watch(args.name)
     except (Busy, ConfigError, ReleaseError, SwitchError, OSError, ValueError) as error:
-        print(f"sglangctl configure: {error}", file=sys.stderr)
-        return 1
+        print(f"sglangctl configure: {oserrors.words(error)}", file=sys.stderr)
+        return 2 if isinstance(error, ConfigError) else 1
     return 0
 
 

@@ -1,7 +1,8 @@
 """Stop an engine and take away what was put on this host for it: never weights, never what others
 put there, and of what engines share only what no other engine needs.
 
-Exit status: 0 gone (also when it was), 1 not. Interrupted, it goes on when it is called again.
+Exit status: 0 gone (also when it was), 1 not, 2 its configuration cannot be read.
+Interrupted, it goes on when it is called again.
 """
 
 from __future__ import annotations
@@ -15,7 +16,7 @@ import sys
 from pathlib import Path
 from typing import Any
 
-from sglangctl import ours, release, systemd
+from sglangctl import oserrors, ours, release, systemd
 from sglangctl.config import ConfigError, load_engine
 from sglangctl.files import write_atomic
 from sglangctl.lock import Busy, locked
@@ -38,8 +39,8 @@ def run(args: argparse.Namespace) -> int:
     try:
         remove(args.name, paths, lambda line: print(line, flush=True))
     except (Busy, ConfigError, ReleaseError, SwitchError, OSError, ValueError) as error:
-        print(f"sglangctl remove: {error}", file=sys.stderr)
-        return 1
+        print(f"sglangctl remove: {oserrors.words(error)}", file=sys.stderr)
+        return 2 if isinstance(error, ConfigError) else 1
     return 0
 
 

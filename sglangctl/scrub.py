@@ -10,7 +10,7 @@ import json
 import re
 from typing import Any
 
-from sglangctl.masking import MASK, is_secret_name
+from sglangctl.masking import MASK, is_secret_name, mask_addresses
 
 FLAG = re.compile(
     r"(?i)(--?[a-z0-9-]*(?:api[-_]?key|password|passwd|secret|credential|auth[-_]?token|hf[-_]?token)"
@@ -23,7 +23,6 @@ ASSIGNMENT = re.compile(
 KNOWN_SHAPES = re.compile(
     r"\bhf_[A-Za-z0-9]{20,}|\bsk-[A-Za-z0-9_-]{16,}|\bgh[pousr]_[A-Za-z0-9]{20,}|\bAKIA[0-9A-Z]{16}\b"
 )
-IN_URL = re.compile(r"(\b[a-z][a-z0-9+.-]*://)[^/\s:@]+:[^/\s@]+@")
 BEARER = re.compile(r"(?i)(\bbearer\s+)[A-Za-z0-9._~+/=-]{8,}")
 SERIAL = re.compile(r"(?i)(serial number\s*:\s*).*")
 NUMBER = re.compile(r"[0-9.]+|None|null|true|false", re.I)
@@ -34,7 +33,7 @@ def scrub(text: str) -> str:
     text = FLAG.sub(rf"\1\2{MASK}", text)
     text = ASSIGNMENT.sub(_assignment, text)
     text = KNOWN_SHAPES.sub(MASK, text)
-    text = IN_URL.sub(rf"\1{MASK}@", text)
+    text = mask_addresses(text)
     text = BEARER.sub(rf"\1{MASK}", text)
     return SERIAL.sub(rf"\1{MASK}", text)
 

@@ -1,6 +1,7 @@
 """Stop an engine, end what is left of it, and keep it down: also after a reboot.
 
-The next deploy starts it again. Exit status: 0 stopped (also when it was), 1 not.
+The next deploy starts it again. Exit status: 0 stopped (also when it was), 1 not, 2 no such engine
+or no readable configuration.
 """
 
 from __future__ import annotations
@@ -9,7 +10,7 @@ import argparse
 import sys
 from dataclasses import replace
 
-from sglangctl import free, release, systemd
+from sglangctl import free, oserrors, release, systemd
 from sglangctl.config import ConfigError, EngineConfig, load_engine, load_engines, load_host
 from sglangctl.heartbeat import heartbeat
 from sglangctl.lock import Busy, locked
@@ -31,8 +32,8 @@ def run(args: argparse.Namespace) -> int:
         with locked(paths, engine.name, f"stop of {engine.name}"):
             stop(engine, paths, lambda line: print(line, flush=True))
     except (Busy, ConfigError, ReleaseError, SwitchError, OSError) as error:
-        print(f"sglangctl stop: {error}", file=sys.stderr)
-        return 1
+        print(f"sglangctl stop: {oserrors.words(error)}", file=sys.stderr)
+        return 2 if isinstance(error, ConfigError) else 1
     return 0
 
 

@@ -6,8 +6,8 @@ input). With --detach it runs as the transient unit sglangctl-switch.service: a 
 changes nothing for it. --follow TICKET prints its steps from byte --offset on, and last
 "@ OFFSET STATUS" (- while it runs): both may be called again after a lost link. --seen is the
 `time` of the state.json that the caller decided by (- for none): if it is another one now, nothing
-is changed. Exit status: 0 started, 1 failed, 3 somebody else holds the GPUs and may not be ended
-(nothing was changed).
+is changed. Exit status: 0 started, 1 failed, 2 no such engine or no readable configuration, 3 somebody
+else holds the GPUs and may not be ended (in both nothing was changed).
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ import shutil
 import sys
 from typing import Callable
 
-from sglangctl import foreign, free, ours, release, switch_unit, systemd
+from sglangctl import foreign, free, oserrors, ours, release, switch_unit, systemd
 from sglangctl.config import ConfigError, EngineConfig, load_engine, load_engines, load_host
 from sglangctl.configure import engine_of, put_config, read_config
 from sglangctl.files import link_atomic, write_atomic
@@ -72,8 +72,8 @@ def run(args: argparse.Namespace) -> int:
         print(f"sglangctl switch: {error}", file=sys.stderr)
         return error.status
     except (Busy, ConfigError, ReleaseError, OSError, ValueError) as error:
-        print(f"sglangctl switch: {error}", file=sys.stderr)
-        return 1
+        print(f"sglangctl switch: {oserrors.words(error)}", file=sys.stderr)
+        return 2 if isinstance(error, ConfigError) else 1
     return 0
 
 

@@ -1,28 +1,24 @@
 """What a dead engine leaves behind: shared memory, JIT locks, its port.
 
 Listed always; removed only when provably theirs: a segment that one of the ended processes had
-mapped and that nobody maps now; a lock file in the cache of an ended process, of its user, that
-no process has open (its holder keeps it open as long as it holds the lock).
+mapped and that nobody maps now; a stale lock (kernel/jit_locks.py) of an ended process's user in
+the cache that it named.
 """
 
 from __future__ import annotations
 
 import os
-import time
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 
 from sglangctl import procfs
 from sglangctl.free.model import Leftover
+from sglangctl.kernel import jit_locks
 
 SHM = "/dev/shm/"
-LOCK = "lock"
-"""torch.utils.file_baton, which FlashInfer and others use: the file's existence is the lock, so a
-killed build blocks every later one for ever. Files named *.lock are held by flock and harmless."""
 CACHES = ("TORCH_EXTENSIONS_DIR", "FLASHINFER_WORKSPACE_BASE", "SGLANG_CACHE_DIR")
 IN_CACHE = ("torch_extensions", "flashinfer", "sglang", "vllm", "tvm-ffi")
-DEPTH = 6
 WALK_S = 2.0
 """A cache on a slow network file system must not hold up the freeing."""
 
@@ -85,37 +81,20 @@ def _segments(belongings: Belongings) -> Iterator[Leftover]:
 
 
 def _locks(caches: Iterable[tuple[str, int]]) -> Iterator[Leftover]:
-    locks: dict[str, set[int]] = {}
-    for cache, uid in caches:
-        for path in _lock_files(cache):
-            locks.setdefault(path, set()).add(uid)
-    if not locks:
-        return
-    open_by: dict[str, int] = {}
-    for pid in procfs.pids():
-        for link in procfs.links(pid):
-            if link.endswith("/" + LOCK):
-                open_by[link] = pid
-    for path, uids in sorted(locks.items()):
-        try:
-            owner = os.lstat(path).st_uid
-        except OSError:
-            continue
-        if path in open_by:
-            yield Leftover("jit-lock", path, f"held by {open_by[path]}: left alone")
-        elif owner not in uids:
-            yield Leftover("jit-lock", path, f"of another user ({owner}): left alone")
-        else:
-            yield _unlinked("jit-lock", path, "a build that was killed left it, nobody holds it")
-
-
-def _lock_files(cache: str) -> Iterator[str]:
-    end = time.monotonic() + WALK_S
-    for folder, folders, files in os.walk(cache):
-        if time.monotonic() > end or folder.count(os.sep) - cache.count(os.sep) >= DEPTH:
-            folders.clear()
-        if LOCK in files:
-            yield os.path.realpath(os.path.join(folder, LOCK))
+    caches = list(caches)
+    folders = [Path(cache) for cache in sorted({cache for cache, _ in caches})]
+    for lock in jit_locks.find(folders, WALK_S):
+        owners = {uid for cache, uid in caches if lock.path.startswith(cache.rstrip("/") + "/")}
+        if lock.state != jit_locks.STALE:
+            yield Leftover("jit-lock", lock.path, f"{lock.reason}: left alone")
+        elif lock.uid not in owners:
+            yield Leftover("jit-lock", lock.path, f"of another user ({lock.uid}): left alone")
+        elif jit_locks.remove(lock):
+            words = "a build that was killed left it, nobody holds it"
+            yield Leftover("jit-lock", lock.path, words, removed=True)
+        elif os.path.lexists(lock.path):
+            words = "it was taken meanwhile, or cannot be removed: left alone"
+            yield Leftover("jit-lock", lock.path, words)
 
 
 def _caches(pid: int) -> Iterator[str]:

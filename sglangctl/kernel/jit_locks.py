@@ -14,9 +14,12 @@ from __future__ import annotations
 import argparse
 import contextlib
 import json
+import math
 import os
+import stat
+import time
 from collections.abc import Iterable
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 
 from sglangctl import procfs
@@ -40,29 +43,38 @@ class Lock:
     pids: tuple[int, ...] = ()
     device: int = 0
     inode: int = 0
+    uid: int = -1
+    """Whose file it is."""
 
 
-def find(folders: Iterable[Path]) -> list[Lock]:
-    """The existence locks below `folders`, judged; a folder that is not there has none."""
-    seen = []
+def find(folders: Iterable[Path], walk_s: float = math.inf) -> list[Lock]:
+    """The existence locks below `folders`, judged; a folder that is not there has none.
+
+    `walk_s`: seconds after which it looks no further (a cache on a slow network file system).
+    """
+    end = time.monotonic() + walk_s
+    seen: dict[tuple[int, int], tuple[str, int]] = {}
     for folder in folders:
-        for root, _, names in os.walk(folder):
+        for root, inner, names in os.walk(folder):
+            if time.monotonic() > end:
+                inner.clear()
             if NAME in names:
                 path = os.path.join(root, NAME)
                 try:
                     status = os.lstat(path)
                 except OSError:
                     continue
-                if os.path.isfile(path) and not os.path.islink(path):
-                    seen.append((path, status.st_dev, status.st_ino))
+                if stat.S_ISREG(status.st_mode):
+                    seen[status.st_dev, status.st_ino] = (path, status.st_uid)
     if not seen:
         return []
-    holders, complete = _open_files({(device, inode) for _, device, inode in seen})
+    holders, complete = _open_files(set(seen))
     mounts = _mounts()
-    return [
-        _judge(path, device, inode, holders.get((device, inode), []), complete, mounts)
-        for path, device, inode in sorted(seen)
+    judged = [
+        replace(_judge(path, *key, holders.get(key, []), complete, mounts), uid=uid)
+        for key, (path, uid) in seen.items()
     ]
+    return sorted(judged, key=lambda lock: lock.path)
 
 
 def remove(lock: Lock) -> bool:

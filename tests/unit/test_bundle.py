@@ -194,6 +194,8 @@ def test_where_it_cannot_be_written(
         ("OPENAI_API_KEY=abcd1234 HOME=/root", "OPENAI_API_KEY=*** HOME=/root"),
         ("password: hunter22", "password: ***"),
         ("https://user:pa55@mirror.example/simple", "https://***@mirror.example/simple"),
+        ("redis://:pa55@cache.example:6379/0", "redis://***@cache.example:6379/0"),
+        ("ssh://git@host.example/x", "ssh://git@host.example/x"),
         ("Authorization: Bearer abc.def-ghi", "Authorization: Bearer ***"),
         ("    Serial Number                 : 1320123456789", None),
         ("max_total_num_tokens=2031616, token usage: 0.01", "max_total_num_tokens=2031616, token"),

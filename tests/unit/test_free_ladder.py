@@ -372,8 +372,8 @@ def test_the_command_dry_run_refusal_and_success(prefix: str, configured: Path, 
     events = [json.loads(line) for file in journals for line in file.read_text().splitlines()]
     assert {event["kind"] for event in events} >= {"holder", "signal", "step"}
     assert events[-1]["verdict"] == "free"
-    assert cli.main(["free", "other"]) == 1
-    assert "other.json is not there" in capsys.readouterr().err
+    assert cli.main(["free", "other"]) == 2
+    assert "there is no engine other on this host" in capsys.readouterr().err
 
 
 def test_without_root_it_says_so_and_does_nothing(prefix: str) -> None:
