@@ -60,13 +60,22 @@ class Collector:
 
     def __init__(self) -> None:
         self._names: dict[tuple[int, int], str] = {}
+        self._before: dict[int, int] = {}
+        """Pid -> start time of the last look's processes."""
 
     def sample(self, pids: Iterable[int]) -> list[Process]:
-        """The processes of `pids` that are there, ascending; our own helpers left out."""
+        """The processes of `pids` that are there, ascending; our own helpers left out.
+
+        And those of the last look that are zombies now: a cgroup does not list them, and how they
+        ended is to be had of them alone.
+        """
         found: list[Process] = []
-        for pid in sorted(set(pids)):
+        listed = set(pids)
+        for pid in sorted(listed | set(self._before)):
             stat = procfs.stat(pid)
             if stat is None:
+                continue
+            if pid not in listed and (stat.state not in DEAD or stat.start != self._before[pid]):
                 continue
             key = (pid, stat.start)
             argv = procfs.cmdline(pid)
@@ -87,6 +96,7 @@ class Collector:
                     exit_code=_exit_code(stat),
                 )
             )
+        self._before = {process.pid: process.start for process in found}
         if len(self._names) > 4096:
             alive = {(process.pid, process.start) for process in found}
             self._names = {key: name for key, name in self._names.items() if key in alive}

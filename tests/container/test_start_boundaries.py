@@ -110,3 +110,24 @@ def test_a_unit_that_systemd_cannot_start(engine: EngineUnit, line: str, words: 
         "sglangctl", "journal", engine.name, "--unit", "--follow-from", "0", check=False
     )
     assert done.returncode == 0 and '"active": "failed"' in done.stdout  # of the check of a deploy
+
+
+@pytest.mark.parametrize("which", [0, -1])
+def test_a_rank_that_dies_during_its_imports(engine: EngineUnit, which: int) -> None:
+    """It never had a title of its own: nothing tells it from the detokenizer, and both are missed."""
+    engine.configure(
+        standin={"START_S": 2.5, "IMPORTING_S": 25}, unit_lines="[Service]\nRestart=no\n"
+    )
+    engine.start()
+
+    def spawned() -> list[int]:
+        looks = [event for event in engine.events() if event["kind"] == "process"]
+        listed = looks[-1]["processes"] if looks else []
+        return [item["pid"] for item in listed if "multiprocessing.spawn" in item["name"]]
+
+    pids = poll(lambda: spawned() if len(spawned()) == 2 else None, 20)
+    engine.host.exec("kill", "-9", str(pids[which]))
+    killed = engine.now()
+    verdict = engine.until("failed", 20)
+    assert verdict["cause"] == "rank-died", verdict
+    assert verdict["t"] - killed <= 5.0, (verdict, killed)

@@ -100,6 +100,20 @@ def test_our_own_helper_in_the_unit_s_cgroup_is_left_out(line: str, helper: bool
     assert is_helper(line.split()) is helper
 
 
+def test_a_zombie_that_the_cgroup_does_not_list_any_more(rank: subprocess.Popen[bytes]) -> None:
+    collector = Collector()
+    assert len(collector.sample([rank.pid])) == 1
+    assert collector.sample([]) == []  # it lives, and belongs to somebody else now
+    collector.sample([rank.pid])
+    rank.kill()
+    state_of(rank.pid, "Z")
+    for _ in range(2):
+        (dead,) = collector.sample([])
+        assert (dead.name, dead.state, dead.exit_code) == ("sglang::scheduler_TP0", "Z", -9)
+    rank.wait()
+    assert collector.sample([]) == []
+
+
 def test_how_a_zombie_ended() -> None:
     child = subprocess.Popen([sys.executable, "-c", "import time; time.sleep(60)"])
     try:

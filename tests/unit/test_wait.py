@@ -52,7 +52,7 @@ def test_returns_when_it_serves(root: Path, port: int) -> None:
 def test_a_failure_is_told_with_its_cause(root: Path, port: int) -> None:
     line = "torch.OutOfMemoryError: CUDA out of memory. Tried to allocate 2.00 GiB."
     with (
-        running(port, "--load-s", "0.5", "--fail", line, log=log_of(root)) as engine,
+        running(port, "--load-s", "2", "--fail", line, log=log_of(root)) as engine,
         start("--pid", str(engine.pid)) as wait,
     ):
         threading.Thread(target=engine.wait, daemon=True).start()
