@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -22,6 +22,10 @@ class Decision:
 
     def __str__(self) -> str:
         return "; ".join(self.reasons)
+
+
+Decide = Callable[[dict[str, Any]], Decision]
+"""From the probe's document to the decision about one engine."""
 
 
 def decide(

@@ -11,7 +11,8 @@ from roles.engine.operations import changed_against_live, engine_facts
 from roles.host.managed import change
 from roles.host.snapshot import JSON
 from roles.job import EngineJob, Job
-from roles.switch.decision import Decision, decide, watch_reasons
+from roles.preflight import hopeless
+from roles.switch.decision import Decide, Decision, decide, watch_reasons
 from roles.switch.operations import configured, possible, switched
 
 
@@ -22,8 +23,11 @@ def switch_engines(job: Job) -> None:
 
     + job: the host's job
     """
+    decisions = {engine.name: decision_of(engine) for engine in job.engines}
+    if hopeless(job, decisions):
+        return
     for engine in job.each():
-        decision = decision_of(engine)
+        decision = decisions[engine.name]
         configured(
             name=f"{engine.name}: configuration",
             job=engine,
@@ -44,7 +48,7 @@ def switch_engines(job: Job) -> None:
         )
 
 
-def decision_of(engine: EngineJob) -> Callable[[JSON], Decision]:
+def decision_of(engine: EngineJob) -> Decide:
     """From the probe's document to the decision about this engine."""
 
     def of(facts: JSON) -> Decision:

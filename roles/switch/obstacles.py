@@ -7,26 +7,28 @@ from roles.job import EngineJob
 from sglangctl.ours import HEAD
 
 
-def blocked(facts: JSON, engine: EngineJob) -> str | None:
-    """Why a switch must not even be tried, and what is to be done."""
+def blocked(facts: JSON, engine: EngineJob) -> list[str]:
+    """Everything for which a switch must not even be tried, each with what is to be done."""
+    found = []
     unit = facts["files"].get(engine.installed_unit.path) or {}
     text = unit.get("text")
     if unit.get("kind") == "link" or (text is not None and not text.startswith(HEAD)):
-        return (
+        found.append(
             f"{engine.installed_unit.path} was not made by sglang-provision: name the engine "
             "otherwise, or move that file away"
         )
     for key, path in engine.weights.items():
         kind = (facts["files"].get(path) or {}).get("kind")
         if kind not in ("directory", "file", "link"):
-            return (
-                f"{key} {path} is not on the host ({kind}): put it there or correct the inventory; "
-                "what runs now was left alone"
+            found.append(
+                f"{key} {path} is not on the host ({kind}): put it there or correct the inventory"
             )
     plan = (facts.get("plans") or {}).get(engine.name) or {}
     if plan.get("refused"):
-        return "\n".join(plan.get("lines") or ["the GPUs are held by what may not be ended"])
-    return too_few_gpus(facts, engine) or port_taken(facts, engine, plan)
+        held = plan.get("lines") or ["the GPUs are held by what may not be ended"]
+        found.append("\n".join(held))
+    others = (too_few_gpus(facts, engine), port_taken(facts, engine, plan))
+    return found + [one for one in others if one is not None]
 
 
 def too_few_gpus(facts: JSON, engine: EngineJob) -> str | None:
@@ -38,7 +40,7 @@ def too_few_gpus(facts: JSON, engine: EngineJob) -> str | None:
         return None
     return (
         f"tensor_parallel is {engine.spec.tensor_parallel} and the host has {len(gpus)} GPUs: "
-        "what runs now was left alone"
+        "lower it, or take another host"
     )
 
 
@@ -57,7 +59,6 @@ def port_taken(facts: JSON, engine: EngineJob, plan: JSON) -> str | None:
                 unit = owner.get("unit") or "no unit"
                 return (
                     f"port {engine.spec.port} is held by {owner['name']} (pid {owner['pid']}, "
-                    f"{unit}): choose another `port`, or name what it belongs to in `replaces`; "
-                    "what runs now was left alone"
+                    f"{unit}): choose another `port`, or name what it belongs to in `replaces`"
                 )
     return None

@@ -94,11 +94,11 @@ def possible(job: EngineJob, decide: Callable[[JSON], Decision], request: JSON) 
     if facts is None:
         yield failing(UNREAD)
         return
-    obstacle = blocked(facts, job) if decide(facts).needed else None
-    if obstacle is None:
+    found = blocked(facts, job) if decide(facts).needed else []
+    if not found:
         host.noop(f"nothing is in the way of {job.name}")
         return
-    yield obstructed(obstacle)
+    yield obstructed("\n".join([*found, "what runs now was left alone"]))
 
 
 @operation()

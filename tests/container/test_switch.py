@@ -315,6 +315,21 @@ def test_a_wrong_inventory_stops_before_anything_is_touched(
     assert host.exec("sh", "-c", CONFIGURED).stdout == configured
 
 
+def test_what_cannot_come_to_its_end_is_not_begun(host: Host, tmp_path: Path) -> None:
+    """Told at once, before a new environment is made for it."""
+    install = {"pip_arguments": [*ENGINE["install"]["pip_arguments"], "--no-color"]}
+    wrong = {**ENGINE, "model": {"path": "/models/gone"}, "port": 22, "install": install}
+    inventory = inventory_of(tmp_path, {host.ip: (host, wrong)})
+    before = host.exec("sh", "-c", f"{CONFIGURED}; ls /opt/sglang/venvs", check=False).stdout
+    done = deploy(inventory, "-y")
+    assert done.returncode == 1, text_of(done)
+    assert "model.path /models/gone is not on the host" in text_of(done)
+    assert "port 22 is held by sshd" in text_of(done)
+    assert "nothing was touched" in text_of(done)
+    after = host.exec("sh", "-c", f"{CONFIGURED}; ls /opt/sglang/venvs", check=False).stdout
+    assert after == before
+
+
 def test_a_flag_that_looks_like_an_option_stays_a_value(host: Host, tmp_path: Path) -> None:
     flags = {"chat-template": "--help"}
     inventory = inventory_of(tmp_path, {host.ip: (host, {**ENGINE, "flags": flags})})

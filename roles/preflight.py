@@ -1,0 +1,44 @@
+"""What can be known before anything is begun: all that would fail, at once."""
+
+from __future__ import annotations
+
+from pyinfra.context import state
+
+from roles.failing import fail_host
+from roles.host.snapshot import JSON
+from roles.job import EngineJob, Job
+from roles.kernel import ladder
+from roles.kernel.operations import situation
+from roles.switch.decision import Decide
+from roles.switch.obstacles import blocked
+
+
+def hopeless(job: Job, decisions: dict[str, Decide]) -> bool:
+    """Fail the host where its deploy cannot come to its end; whether that is so.
+
+    Only without a plan (-y): with one the operations say what will fail, and whoever reads it
+    decides. Otherwise packages would be installed, and a kernel built for an hour, before the
+    switch says that the weights are not there.
+    """
+    facts = None if state.check_for_changes else job.facts()
+    if facts is None:
+        return False
+    found = [
+        f"{engine.name}: {text}"
+        for engine in job.engines
+        for text in obstacles(facts, engine, decisions[engine.name])
+    ]
+    if found:
+        fail_host("\n".join([*found, "nothing was touched"]))
+    return bool(found)
+
+
+def obstacles(facts: JSON, engine: EngineJob, decide: Decide) -> list[str]:
+    """Everything that is in the way of one engine and that no step before the switch changes."""
+    found = blocked(facts, engine) if decide(facts).needed else []
+    survey = (facts.get("kernels") or {}).get(engine.name)
+    now = situation(engine.spec, survey)
+    unknown_gpu = survey is not None and ladder.architecture(engine.spec.kernel, survey) is None
+    if unknown_gpu and ladder.wanted(engine.spec.kernel, now.device) is None:
+        found.append(f"kernel: {ladder.decide(now).reason}")
+    return found
