@@ -116,8 +116,8 @@ def test_a_dry_run_against_a_bare_host_shows_everything_and_changes_nothing(
     assert done.returncode == 0, text_of(done)
     after = filesystem(host)
     assert len(before) > 1000
-    assert [line for line in after if line not in set(before)] == []
-    assert [line for line in before if line not in set(after)] == []
+    assert sorted(set(after) - set(before)) == []
+    assert sorted(set(before) - set(after)) == []
     for line in (
         "+ExecStartPost=/usr/local/bin/sglangctl wait chat",
         f'+model-path: "{MODEL}"',
