@@ -209,10 +209,11 @@ def test_the_log_is_the_groups_alone_and_rotates_under_a_running_engine(host: Ho
         stat = host.exec("stat", "--format=%a %U %G", spec.log, spec.log_folder).stdout.split("\n")
         assert stat[0] == "640 root engine-user"
         assert stat[1] == "2750 root engine-user"
-        wait_for(lambda: host.exec("test", "-s", spec.log, check=False))
+        wait_for(lambda: host.exec("grep", "-q", "engine line", spec.log, check=False))
         host.exec("logrotate", "--force", "/etc/logrotate.d/sglang-e")
         rotated = host.exec("cat", f"{spec.log}.1").stdout
-        assert rotated.startswith("engine line\n")
+        run = host.exec("systemctl", "show", "--property=InvocationID", "--value", spec.unit)
+        assert rotated.startswith(f"\nsglangctl: start {run.stdout.strip()}\nengine line\n")
         end = time.monotonic() + 60
         while not host.exec("cat", spec.log).stdout.startswith("tick\n"):
             assert time.monotonic() < end, "the engine no longer writes into its log"
