@@ -64,6 +64,9 @@ class Limits:
     """Between two looks at processes, GPUs and sockets."""
     stop_units_s: float = 130.0
     """systemctl stop of a unit: above its own TimeoutStopSec (120)."""
+    stop_starting_s: float = 15.0
+    """The same for an engine that has not served yet: it has nothing to finish, and SGLang does not
+    obey SIGTERM while it warms up."""
     term_s: float = 10.0
     """From SIGTERM to SIGKILL, for single processes."""
     kill_s: float = 10.0

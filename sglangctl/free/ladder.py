@@ -95,13 +95,16 @@ class Ladder:
 
     def _wait_for_units(self, steps: Sequence[UnitStep], members: Sequence[Target]) -> set[str]:
         """Wait until systemd is done with them; the units that are not at the limit."""
-        with heartbeat(
-            self.recorder.step, lambda: _stopping(steps, members), self.limits.stop_units_s
-        ):
-            return self._left_running(steps, members)
+        limit_s = max(self._stop_limit_s(step) for step in steps)
+        with heartbeat(self.recorder.step, lambda: _stopping(steps, members), limit_s):
+            return self._left_running(steps, members, time.monotonic() + limit_s)
 
-    def _left_running(self, steps: Sequence[UnitStep], members: Sequence[Target]) -> set[str]:
-        end = time.monotonic() + self.limits.stop_units_s
+    def _stop_limit_s(self, step: UnitStep) -> float:
+        return self.limits.stop_starting_s if step.starting else self.limits.stop_units_s
+
+    def _left_running(
+        self, steps: Sequence[UnitStep], members: Sequence[Target], end: float
+    ) -> set[str]:
         left = {step.unit for step in steps}
         while True:
             shown = units.show(sorted(left), timeout_s=10) or {}

@@ -48,6 +48,8 @@ class UnitStep:
     triggered_by: tuple[str, ...]
     restart: str
     fragment: str
+    starting: bool = False
+    """It has not served yet: it has no request to finish."""
 
 
 @dataclass(frozen=True)

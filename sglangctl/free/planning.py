@@ -146,7 +146,11 @@ def _own_unit(situation: Situation, stop: bool) -> Iterator[UnitStep]:
         return
     members = situation.members.get(unit.name, ())
     if unit.running or members:
-        yield _unit_step(unit, OURS, f"it is {situation.engine.name} itself", members, False)
+        # sglangctl wait keeps our units `activating` until they serve.
+        starting = unit["ActiveState"] == "activating"
+        reason = f"it is {situation.engine.name} itself"
+        reason += ", which does not serve yet" if starting else ""
+        yield replace(_unit_step(unit, OURS, reason, members, False), starting=starting)
 
 
 def _undeclared_units(

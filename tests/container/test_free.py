@@ -242,6 +242,37 @@ def test_sglang_killed_while_it_imports_leaves_orphans_that_stop_ends(box: Freei
     assert not any(box.alive(pid) for pid in left)
 
 
+def test_our_own_engine_that_warms_up_is_not_waited_for(box: Freeing) -> None:
+    """It does not obey SIGTERM, and has nothing to finish."""
+    box.sh(
+        "test -d /opt/sg || (python3 -m venv /opt/sg && /opt/sg/bin/pip install --quiet"
+        " --no-index --find-links /opt/standins/wheels sglang==0.5.23)"
+    )
+    box.configure(limits={"stop_units_s": 60.0, "stop_starting_s": 2.0})
+    box.unit(
+        "sglang-kimi.service",
+        "/opt/sg/bin/python -m sglang.launch_server --model-path /models/tiny --port 8000",
+        more="KillMode=mixed\nTimeoutStopSec=60\nRestart=no\n"
+        "Environment=STANDIN_START_S=0.5 STANDIN_WARMING_S=300 HOME=/tmp\n"
+        # As `sglangctl wait` does, which keeps the unit activating until it serves.
+        "ExecStartPost=/bin/sleep 300",
+    )
+    box.sh("systemctl start --no-block sglang-kimi.service")
+    deadline = time.monotonic() + 20
+    while not box.sh(
+        "journalctl -u sglang-kimi.service --no-pager | grep 'GET /model_info' || true"
+    ):
+        assert time.monotonic() < deadline, box.sh("journalctl -u sglang-kimi.service --no-pager")
+        time.sleep(0.1)
+    time.sleep(0.3)
+    began = time.monotonic()
+    assert "which does not serve yet" in box.ctl("free", "kimi", "--stop", "--dry-run")
+    box.free("--stop")
+    assert 2.0 <= time.monotonic() - began < 20
+    assert box.pids("sglang-kimi.service") == []
+    assert box.show("sglang-kimi.service", "ActiveState") == "inactive"
+
+
 def test_a_stopped_engine_in_a_unit(box: Freeing) -> None:
     pids = box.start_vllm()
     for pid in pids:
