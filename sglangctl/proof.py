@@ -42,8 +42,9 @@ def gather(
 ) -> Proof:
     """Look at processes and port, then ask; `say` gets a word before each step that may take long.
 
-    /server_info and the generation are asked only of an engine whose /health is 200: unhealthy,
-    the first hangs, and the second would only tell the same once more.
+    /server_info and the generation are asked only of an engine whose /health is 200 and whose
+    processes all run: else the first hangs, and the second would only tell the same once more, at
+    the end of its limit (/health is 200 for some seconds more beside a stopped process).
     """
     main = procfs.stat(main_pid)
     processes = Collector().sample(pids)
@@ -57,7 +58,8 @@ def gather(
     generation = acceptance = None
     speculative: str | None = None
     faults: tuple[str, ...] = ()
-    if health.status == 200 and port_ours is not False:
+    faulty = tuple(wrong(processes))
+    if health.status == 200 and port_ours is not False and not faulty:
         say("asking for a generation")
         generation = generate(
             where, config.served_name, config.readiness, config.limits.generate_timeout_s
@@ -82,7 +84,7 @@ def gather(
         health_error=health.error,
         served_models=served_models(models),
         ranks_alive=ranks_alive(processes),
-        ranks_wrong=tuple(wrong(processes)),
+        ranks_wrong=faulty,
         generation_ok=generation.text_ok if generation else None,
         generation_fault=_generation_words(generation),
         speculative=speculative,

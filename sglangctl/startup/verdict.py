@@ -89,7 +89,7 @@ class Judge:
             failed = self._fail(s)
             if failed is not None:
                 return ("failed", failed.cause, failed.evidence)
-        if s.stopped_t is not None and not s.service.stopping:
+        if s.stopped_t is not None:
             outcome = "unresponsive" if s.served else "stalled"
             return (outcome, "rank-stopped", evidence.stopped(s))
         if s.served:

@@ -36,6 +36,8 @@ def unquoted_words(line: str, c_escapes: bool) -> list[str]:
             at += 1
         if at == len(line):
             return words
+        # Where a command line ends and the next begins; within quotes it is a character.
+        assert not re.match(r";(?:[ \t\n\r]|$)", line[at:]), "a separator of commands"
         word, quote = "", ""
         while at < len(line) and (quote or line[at] not in " \t\n\r"):
             letter = line[at]
@@ -77,7 +79,6 @@ def executed(line: str) -> list[str]:
     assert line == line.strip(), "systemd strips the line"
     assert "\n" not in line
     assert not line.endswith("\\"), "a continuation"
-    assert ";" not in line.split(), "a separator of commands"
     return [
         without_variables(without_specifiers(word)) for word in unquoted_words(line, c_escapes=True)
     ]
@@ -86,6 +87,7 @@ def executed(line: str) -> list[str]:
 @given(st.lists(TEXT, max_size=6))
 @example(["$HOME ${HOME} $$", "%h %% %n", ";", "", " ", "a\\", '"', "'", "\\x41", "#", "-@+!"])
 @example(["--x=--y", "a\nb", "\x01", "é"])
+@example([" ; ", "\u2028;\u2028", "a; b", ";;"])
 def test_arguments_reach_the_program_as_they_are(arguments: list[str]) -> None:
     assert executed(exec_line(arguments)) == arguments
 

@@ -74,6 +74,7 @@ def test_a_stopped_process_is_named(
         status, report = verify(capsys, engine.pid)
     assert (status, report["outcome"]) == (1, None)
     assert f"{title} (pid {found[0]}) is stopped" in report["sentence"]
+    assert report["text"] is None, "a generation was asked for, which may hang for its whole limit"
 
 
 def test_another_server_on_our_port_is_never_ready(

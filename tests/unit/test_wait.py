@@ -81,9 +81,19 @@ def test_ends_with_the_main_process(root: Path, port: int) -> None:
 
 def test_sigterm_is_a_success(root: Path, port: int) -> None:
     with running(port, "--load-s", "60") as engine, start("--pid", str(engine.pid)) as wait:
-        time.sleep(1.5)
+        end = time.monotonic() + 20
+        while not catches(wait.pid, signal.SIGTERM):
+            assert wait.poll() is None and time.monotonic() < end
+            time.sleep(0.05)
         wait.send_signal(signal.SIGTERM)
         assert wait.wait(10) == 0
+
+
+def catches(pid: int, number: signal.Signals) -> bool:
+    """Whether the process has a handler for that signal by now."""
+    status = Path(f"/proc/{pid}/status").read_text()
+    caught = next(line for line in status.splitlines() if line.startswith("SigCgt:"))
+    return bool(int(caught.split()[1], 16) & 1 << number - 1)
 
 
 def test_another_server_s_answer_is_not_ours(root: Path, port: int) -> None:
