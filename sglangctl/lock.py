@@ -12,7 +12,7 @@ import json
 import os
 import time
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import asdict, dataclass
 from typing import Any
 
@@ -53,10 +53,11 @@ class Holder:
 def locked(paths: Paths, engine: str, what: str) -> Iterator[None]:
     """Hold the host's lock for `what` is done to `engine`. Busy when somebody else has it."""
     path = paths.root / LOCK
+    path.parent.mkdir(parents=True, exist_ok=True)
     descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
-    with open(descriptor, "r+", encoding="utf-8") as file:
+    try:
         try:
-            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:
             raise Busy(f"nothing was changed. {_met(paths)}") from None
         found = procfs.stat(os.getpid())
@@ -67,13 +68,16 @@ def locked(paths: Paths, engine: str, what: str) -> Iterator[None]:
             engine=engine,
             what=what,
         )
-        file.truncate(0)
-        file.write(json.dumps(asdict(holder)))
-        file.flush()
+        os.ftruncate(descriptor, 0)
+        # On a full disk the lock is held all the same; who has it cannot be said then.
+        with suppress(OSError):
+            os.write(descriptor, json.dumps(asdict(holder)).encode())
         try:
             yield
         finally:
-            file.truncate(0)
+            os.ftruncate(descriptor, 0)
+    finally:
+        os.close(descriptor)
 
 
 def holder(paths: Paths) -> Holder | None:

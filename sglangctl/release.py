@@ -10,6 +10,7 @@ import base64
 import binascii
 import grp
 import json
+import math
 import os
 import pwd
 import re
@@ -177,27 +178,42 @@ def verify_unit(unit_file: Path, unit: str) -> list[str]:
         shutil.rmtree(folder)
 
 
-def prune(name: str, paths: Paths) -> list[str]:
-    """Delete all releases but those that a link names; returns the digests that went."""
+def staged_at(name: str, digest: str, paths: Paths) -> float:
+    """When a release was staged, in Unix seconds."""
+    return (paths.releases(name) / digest).stat().st_mtime
+
+
+def prune(name: str, paths: Paths, before: float = math.inf) -> list[str]:
+    """Delete the releases that were staged before that time and that no link names; returns the
+    digests that went. (A later one is another deploy's, on its way to its switch.)"""
     keep = {link_target(name, link, paths) for link in LINKS}
     state = read_state(name, paths)
     if state is not None:
         keep |= {state.to, state.came_from}
-    gone = [digest for digest in staged(name, paths) if digest not in keep]
+    gone = [
+        digest
+        for digest in staged(name, paths)
+        if digest not in keep and staged_at(name, digest, paths) < before
+    ]
     for digest in gone:
         shutil.rmtree(paths.releases(name) / digest)
     return gone
 
 
-def unused_venvs(paths: Paths, without: str | None = None) -> list[Path]:
-    """Our venvs that no release of any engine names (but those of the engine `without`)."""
+def unused_venvs(paths: Paths, without: str | None = None, before: float = math.inf) -> list[Path]:
+    """Our venvs, finished before that time, that no release of any engine names (but those of the
+    engine `without`)."""
     used = set()
     for folder in paths.state.iterdir() if paths.state.is_dir() else ():
         if folder.name == without or not NAME.fullmatch(folder.name):
             continue
         for digest in staged(folder.name, paths):
             used.add(str(manifest(folder.name, digest, paths).get("venv")))
-    return [venv for venv in ours.venvs(paths) if str(venv) not in used]
+    return [
+        venv
+        for venv in ours.venvs(paths)
+        if str(venv) not in used and (venv / ours.MARKER).stat().st_mtime < before
+    ]
 
 
 def manifest(name: str, digest: str, paths: Paths) -> dict[str, Any]:

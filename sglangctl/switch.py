@@ -216,6 +216,8 @@ def commit(name: str, digest: str, paths: Paths) -> None:
     if release.link_target(name, "current", paths) != digest:
         raise SwitchError(f"{digest} is not the live release of {name}: deploy again")
     link_atomic(paths.engine_state(name) / "known-good", f"releases/{digest}")
-    release.prune(name, paths)
-    for venv in release.unused_venvs(paths):
+    # What is younger may be another deploy's, which comes to its switch only now.
+    before = release.staged_at(name, digest, paths)
+    release.prune(name, paths, before)
+    for venv in release.unused_venvs(paths, before=before):
         shutil.rmtree(venv)

@@ -8,13 +8,14 @@ import os
 import sys
 import time
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from typing import Any, Callable
 
 from sglangctl import free, oserrors
 from sglangctl.config import ConfigError, load_engine, load_engines, load_host
 from sglangctl.free.model import FreeResult, Plan
 from sglangctl.journal import Writer
+from sglangctl.lock import Busy, locked
 from sglangctl.paths import Paths
 from sglangctl.terminal import harmless
 
@@ -30,14 +31,31 @@ def run(args: argparse.Namespace) -> int:
     except ConfigError as error:
         print(f"sglangctl free: {harmless(str(error))}", file=sys.stderr)
         return 2
-    plan = free.plan(engine, host, siblings, policy=args.policy, stop=args.stop)
-    say = _quiet if args.json else _print
+
+    def planned() -> Plan:
+        return free.plan(engine, host, siblings, policy=args.policy, stop=args.stop)
+
     if args.dry_run:
+        plan = planned()
         if args.json:
             _document(plan, None)
         else:
             print("\n".join(plan.as_lines()))
         return 3 if plan.refused else 0
+    say = _quiet if args.json else _print
+    try:
+        # Not while a switch does the same. Without root nothing is ended, and /run is not ours.
+        what = f"freeing of {args.name}'s GPUs"
+        with locked(paths, args.name, what) if is_root() else nullcontext():
+            return carry_out(args, planned(), say, paths)
+    except Busy as error:
+        print(f"sglangctl free: {error}", file=sys.stderr)
+        return 1
+
+
+def carry_out(
+    args: argparse.Namespace, plan: Plan, say: Callable[[str], None], paths: Paths
+) -> int:
     with journal(args.name, paths) as emit:
         if not plan.refused:
             for line in plan.as_lines():
@@ -48,6 +66,10 @@ def run(args: argparse.Namespace) -> int:
     elif not result.ok:
         print(f"sglangctl free: {result.sentence}", file=sys.stderr)
     return result.status
+
+
+def is_root() -> bool:
+    return os.geteuid() == 0
 
 
 @contextmanager

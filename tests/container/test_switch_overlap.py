@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -245,6 +246,17 @@ def test_a_killed_switch_is_resumed_with_its_configuration(host: Host, tmp_path:
     assert config(host)["port"] == 30008
     assert deploy(inventory, "-y").returncode == 0
     assert pending(inventory) == {}
+
+
+def test_a_slow_stop_is_not_silent(host: Host, tmp_path: Path) -> None:
+    make_slow(host, 14)
+    inventory = inventory_of(tmp_path, host, port=30008)
+    done = deploy(inventory, "-y", script="stop")
+    assert done.returncode == 0, text_of(done)
+    assert re.search(r"sglangctl stop chat, for 1\d s", text_of(done)), text_of(done)
+    assert "waiting for sglang-chat.service to stop (" in text_of(done)
+    make_quick(host)
+    assert deploy(inventory, "-y").returncode == 0
 
 
 def test_what_was_switched_since_a_deploy_looked_is_left_alone(host: Host) -> None:

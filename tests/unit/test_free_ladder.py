@@ -14,9 +14,10 @@ from typing import Any
 
 import pytest
 
-from sglangctl import cli, free, gpus, openfiles, pidfds, systemd
+from sglangctl import cli, free, gpus, heartbeat, lock, openfiles, pidfds, systemd
 from sglangctl.config import HostConfig, Limits
 from sglangctl.free import leftovers
+from sglangctl.paths import Paths
 from tests.unit.holding import devices, holding
 from tests.unit.test_holders import ENGINE
 
@@ -79,6 +80,27 @@ def test_one_that_ignores_sigterm_is_killed_after_its_limit(prefix: str) -> None
         assert journal.signals() == [(child.pid, "SIGTERM"), (child.pid, "SIGKILL")]
         assert time.monotonic() - began >= LIMITS.term_s
         assert [one.how for one in result.ended] == ["SIGKILL"]
+
+
+def test_a_wait_for_processes_and_for_gpus_is_not_silent(
+    prefix: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(heartbeat, "BEAT_S", 0.3)
+    began = time.monotonic()
+
+    def read() -> gpus.Reading:
+        used = 76000 if time.monotonic() - began < LIMITS.term_s + 1 else 3
+        gpu = gpus.Gpu(0, "u", "n", "b", "12.0", used, 97887, 0, 30.0, "580", minor=0)
+        return gpus.Reading((gpu,), "nvml")
+
+    monkeypatch.setattr(gpus, "read", read)
+    with holding(prefix, "0", ["sglang::scheduler"], ignore_term=True):
+        result, journal = run()
+    assert result.ok
+    waits = [line for line in journal.lines if line.startswith("waiting for ")]
+    assert "waiting for 1 process to end: 0 s of at most 1 s" in waits
+    assert any(line.startswith("waiting for all GPUs of kimi to come free: ") for line in waits)
+    assert all(line.endswith((" of at most 1 s", " of at most 2 s")) for line in waits)
 
 
 def test_a_stopped_process_ends_at_sigterm_too(prefix: str) -> None:
@@ -361,6 +383,10 @@ def test_the_command_dry_run_refusal_and_success(prefix: str, configured: Path, 
         assert document["free"]["result"] is None
         assert [one["pid"] for one in document["free"]["plan"]["processes_to_end"]] == [child.pid]
         assert not (configured / "var").exists()  # a dry run writes nothing
+        with lock.locked(Paths(configured), "kimi", "switch of kimi to release 0123456789ab"):
+            assert cli.main(["free", "kimi", "--policy", "engines"]) == 1
+        assert "a switch of kimi to release 0123456789ab runs" in capsys.readouterr().err
+        assert child.poll() is None
         assert cli.main(["free", "kimi"]) == 3
         assert child.poll() is None
         assert "nothing was changed" in capsys.readouterr().err

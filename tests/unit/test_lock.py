@@ -71,6 +71,30 @@ def test_who_meets_the_lock_is_told_who_has_it_and_what_to_do(paths: Paths) -> N
     assert lock.holder(paths) is None
 
 
+def test_a_failure_under_the_lock_lets_it_go(paths: Paths) -> None:
+    with pytest.raises(ValueError), lock.locked(paths, "chat", "stop of chat"):
+        raise ValueError
+    assert lock.holder(paths) is None
+    with lock.locked(paths, "chat", "stop of chat"):
+        assert lock.holder(paths) is not None
+
+
+def test_on_a_full_disk_the_lock_is_held_all_the_same(
+    paths: Paths, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def full(*_: object) -> int:
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr(lock.os, "write", full)
+    monkeypatch.setattr(lock, "WRITTEN_S", 0.0)
+    with (
+        lock.locked(paths, "chat", "stop of chat"),
+        pytest.raises(lock.Busy, match="another sglangctl has this host's lock"),
+        lock.locked(paths, "chat", "stop of chat"),
+    ):
+        raise AssertionError("two have the lock")
+
+
 def test_what_a_killed_holder_left_is_no_holder(paths: Paths) -> None:
     with held(paths) as process:
         process.kill()

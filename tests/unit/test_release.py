@@ -12,6 +12,7 @@ from sglangctl.files import link_atomic
 from sglangctl.ours import MARKER
 from sglangctl.paths import Paths
 from sglangctl.release import ReleaseError, State
+from sglangctl.switch import commit
 
 DIGEST = "ab" * 32
 UNIT = b"[Unit]\nDescription=x\n\n[Service]\nExecStart=/bin/true\n"
@@ -124,6 +125,21 @@ def test_prune_keeps_what_a_link_or_the_state_names(tmp_path: Path) -> None:
     release.write_state("kimi", State("switching", to="d" * 64, came_from="a" * 64), paths)
     assert release.prune("kimi", paths) == ["e" * 64, "f" * 64]
     assert release.staged("kimi", paths) == [letter * 64 for letter in "abcd"]
+
+
+def test_what_another_deploy_has_just_prepared_stays(tmp_path: Path) -> None:
+    paths = Paths(tmp_path)
+    for number, letter in enumerate("abc"):
+        whole(paths.releases("kimi") / (letter * 64))
+        os.utime(paths.releases("kimi") / (letter * 64), (1000 + number, 1000 + number))
+        marker = paths.venvs / (letter * 16) / MARKER
+        marker.parent.mkdir(parents=True)
+        marker.touch()
+        os.utime(marker, (1000 + number, 1000 + number))
+    link_atomic(paths.engine_state("kimi") / "current", f"releases/{'b' * 64}")
+    commit("kimi", "b" * 64, paths)
+    assert release.staged("kimi", paths) == ["b" * 64, "c" * 64]
+    assert sorted(path.name for path in paths.venvs.iterdir()) == ["b" * 16, "c" * 16]
 
 
 def test_state_survives_a_round_trip_and_is_for_root_alone(tmp_path: Path) -> None:
