@@ -127,7 +127,7 @@ def said(error: Exception) -> str:
 
 def begin(state: State, need: Need | None) -> None:
     """Before the first connection: all mistakes of all hosts of this run."""
-    if not (sys.stdin and sys.stdin.isatty()):
+    if state.should_raise_failed_hosts and not (sys.stdin and sys.stdin.isatty()):
         # pyinfra would ask whether to go on without the hosts that failed, and end with a
         # traceback where nobody can answer. The run fails for them alone, as with -y.
         state.should_raise_failed_hosts = lambda state: False

@@ -133,6 +133,13 @@ def test_nobody_is_asked_where_nobody_can_answer(desk: Desk) -> None:
     assert done.status == 1
 
 
+def test_who_sets_a_limit_of_failures_keeps_it(desk: Desk) -> None:
+    desk.write(GOOD, "wrong: {engines: {e: {model: {path: /m}, prot: 1}}}")
+    done = desk.deploy("sglang", "-y", "--fail-percent", "10")
+    assert "Over 10% of hosts failed" in done.text and NOT_THE_INVENTORY not in done.text
+    assert done.status == 1
+
+
 WRONG_FILES = (
     "api_key: {env: NOT_SET}, flags: {admin-api-key: {file: gone}}, "
     f"kernel: {{patches: [gone.patch], git: {{commit: '{COMMIT}'}}}}"
