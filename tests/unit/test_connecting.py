@@ -67,7 +67,7 @@ class Desk:
             stdout=subprocess.PIPE,
             stderr=subprocess.STDOUT,
             text=True,
-            timeout=60,
+            timeout=110,
             check=False,
         )
         reports = sorted(self.folder.glob("reports/*/report.json"))
@@ -327,7 +327,7 @@ def test_a_template_that_cannot_be_rendered_is_told_before_the_connection(desk: 
         capture_output=True,
         text=True,
         stdin=subprocess.DEVNULL,
-        timeout=60,
+        timeout=110,
         check=False,
     )
     assert "what it describes cannot be rendered: no such value" in done.stderr
