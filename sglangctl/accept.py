@@ -20,6 +20,7 @@ from typing import Any
 from sglangctl.config import Readiness
 from sglangctl.generate import Generation
 from sglangctl.http_probe import Endpoint, ask
+from sglangctl.startup.values import number, whole
 
 PROMPTS = (
     "Explain in three sentences why the sky is blue.",
@@ -27,7 +28,7 @@ PROMPTS = (
 )
 """Beside the inventory's own prompt: natural text, because random prompts flatter a drafter."""
 COUNTER = re.compile(
-    r"^sglang:(generation_tokens|spec_verify_calls)_total(?:\{[^}]*\})? ([0-9.eE+]+)$", re.M
+    r"^sglang:(generation_tokens|spec_verify_calls)_total(?:\{[^}\n]*\})? ([0-9.eE+]+)$", re.M
 )
 
 
@@ -94,8 +95,11 @@ def counters(where: Endpoint, timeout_s: float) -> Counts | None:
     if answer.status != 200:
         return None
     sums: dict[str, float] = {}
-    for name, value in COUNTER.findall(answer.body.decode("utf-8", "replace")):
-        sums[name] = sums.get(name, 0.0) + float(value)
+    for name, text in COUNTER.findall(answer.body.decode("utf-8", "replace")):
+        value = _float(text)
+        if value is None:
+            return None  # a sum without it would be wrong
+        sums[name] = sums.get(name, 0.0) + value
     if len(sums) < 2:
         return None
     return Counts(sums["generation_tokens"], sums["spec_verify_calls"])
@@ -157,4 +161,12 @@ def _inside(document: Any, *keys: str) -> Any:
 
 
 def _whole(value: Any) -> int:
-    return value if isinstance(value, int) and not isinstance(value, bool) and value > 0 else 0
+    found = whole(value)
+    return found if found is not None and found > 0 else 0
+
+
+def _float(text: str) -> float | None:
+    try:
+        return number(float(text))
+    except ValueError:
+        return None

@@ -17,7 +17,8 @@ from typing import Any
 
 from sglangctl import event_fields, gpus, oom, port_owner, procfs, sockets, unit
 from sglangctl.config import EngineConfig, Readiness
-from sglangctl.http_probe import Answer, Endpoint, Prober, ask
+from sglangctl.generate import Generation
+from sglangctl.http_probe import Answer, Endpoint, Prober, ask, error_name
 from sglangctl.logtail import MARK_WORDS, OWN_WORDS, Logtail, Piece
 from sglangctl.pidwatch import Pidwatch
 from sglangctl.processes import Collector, Process, shape
@@ -60,11 +61,13 @@ class Collection:
         recorder: Recorder,
         prove: bool = True,
         asked_by: Callable[[], str] = lambda: "systemd",
+        show: Callable[[str], None] = lambda text: None,
     ) -> None:
         self.config, self.run, self.recorder = config, run, recorder
         self._where, self._tail, self._prove = where, tail, prove
         self._limits = config.limits
-        self._asked_by = asked_by
+        self._asked_by, self._show = asked_by, show
+        self._defects: set[str] = set()
         self._collector = Collector()
         self.processes: list[Process] = []
         self._shape: Any = None
@@ -239,17 +242,23 @@ class Collection:
 
     def _answers(self) -> None:
         answer = self._http.poll()
+        if isinstance(answer, Exception):
+            self._show_defect(answer)
+            answer = Answer("/health", None, error_name(answer), 0.0)
         if answer is not None:
             self._take_http(answer)
         reading = self._gpu.poll()
-        if isinstance(reading, gpus.Reading):
+        if isinstance(reading, Exception):
+            self._show_defect(reading)
+            reading = gpus.Reading(None, "none")
+        if reading is not None:
             self._take_gpus(reading)
         proof = self._proof.poll()
-        if isinstance(proof, Proof):
+        if isinstance(proof, Exception):
+            self._show_defect(proof)
+            self._take_broken_proof(proof)
+        elif proof is not None:
             self._take_proof(proof)
-        for defect in (answer, reading, proof):
-            if isinstance(defect, Exception):
-                raise defect
 
     def _take_http(self, answer: Answer) -> None:
         up = self.recorder.up
@@ -302,6 +311,21 @@ class Collection:
         if fields is None or fields["status"] != 200:
             # The probes say why; once more a little later.
             self._proof_due = time.monotonic() + PROOF_AGAIN_S
+
+    def _take_broken_proof(self, defect: Exception) -> None:
+        """A question that broke off has proven nothing, and that is what the journal says."""
+        name = error_name(defect)
+        fault = f"a defect of sglangctl broke the proof off: {name}: {defect}"[:300]
+        broken = Generation(None, name, 0.0, text_ok=False, fault=fault)
+        self.recorder.record(self.run.t(), "generate", **broken.event())
+        self._proof_due = time.monotonic() + PROOF_AGAIN_S
+
+    def _show_defect(self, defect: Exception) -> None:
+        """Say once of each kind that a question met a defect of ours: it does not end the watch."""
+        name = error_name(defect)
+        if name not in self._defects:
+            self._defects.add(name)
+            self._show(f"goes on after a defect of sglangctl: {name}: {defect}; please report it")
 
     def _note_stop(self) -> None:
         if (

@@ -69,6 +69,7 @@ class Follow:
             prove=self.outcome not in ("ready", "degraded")
             or self._asked != config.readiness.asked,
             asked_by=self._who_stops,
+            show=lambda text: self._show(f"{config.name}: {text}"),
         )
 
     @property

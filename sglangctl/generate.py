@@ -8,13 +8,13 @@ streamed, with the model's own sampling defaults.
 from __future__ import annotations
 
 import http.client
-import json
 import time
 from dataclasses import dataclass
 from typing import Any
 
 from sglangctl.config import Readiness
-from sglangctl.http_probe import Endpoint, error_name, exchange
+from sglangctl.http_probe import Endpoint, error_name, exchange, loads
+from sglangctl.startup.values import number, whole
 
 BODY_KEPT = 2000
 """Bytes of the raw answer that the journal keeps."""
@@ -125,13 +125,12 @@ class Stream:
     """Folds the lines of a server-sent-event stream of chat chunks."""
 
     def __init__(self) -> None:
-        self.text = ""
         self.error: str | None = None
         self.first_s: float | None = None
         self.last_s: float | None = None
         self.accept_length: float | None = None
         self.verify_calls: int | None = None
-        self._pieces = 0
+        self._pieces: list[str] = []
         self._usage: int | None = None
         self._raw = b""
 
@@ -139,6 +138,10 @@ class Stream:
         """Keep the beginning of the raw answer."""
         if len(self._raw) < BODY_KEPT:
             self._raw = (self._raw + raw)[:BODY_KEPT]
+
+    @property
+    def text(self) -> str:
+        return "".join(self._pieces)
 
     def body(self) -> str:
         return self._raw.decode("utf-8", "backslashreplace")
@@ -151,20 +154,25 @@ class Stream:
         data = line[5:].strip()
         if data == b"[DONE]":
             return
-        try:
-            chunk = json.loads(data)
-        except (ValueError, RecursionError):
-            self.error = self.error or "a piece of the answer is not JSON"
-            return
+        chunk = loads(data)
         if not isinstance(chunk, dict):
+            self._odd("is not a JSON object", data)
             return
         if chunk.get("error"):
             self.error = f"the engine reports an error: {message_of(data)}"
         usage = chunk.get("usage")
-        if isinstance(usage, dict) and isinstance(usage.get("completion_tokens"), int):
-            self._usage = usage["completion_tokens"]
+        made = usage.get("completion_tokens") if isinstance(usage, dict) else None
+        if made is not None:
+            count = whole(made)
+            self._usage = None if count is None or count < 0 else count
+            if self._usage is None:
+                self._odd("counts its tokens with what is no number", data)
         self._speculation(chunk)
-        for choice in chunk.get("choices") or []:
+        choices = chunk.get("choices") or []
+        if not isinstance(choices, list):
+            self._odd("has no list of choices", data)
+            return
+        for choice in choices:
             delta = choice.get("delta") if isinstance(choice, dict) else None
             if not isinstance(delta, dict):
                 continue
@@ -174,30 +182,34 @@ class Stream:
                 if isinstance(delta.get(key), str)
             )
             if piece:
-                self.text += piece
-                self._pieces += 1
+                self._pieces.append(piece)
                 self.first_s = seconds if self.first_s is None else self.first_s
                 self.last_s = seconds
+
+    def _odd(self, words: str, data: bytes) -> None:
+        begin = data[:60].decode("utf-8", "backslashreplace")
+        self.error = self.error or f"a piece of the answer {words}: {begin}"
 
     def _speculation(self, chunk: dict[str, Any]) -> None:
         extension = chunk.get("sglext")
         details = extension.get("spec_tokens_details") if isinstance(extension, dict) else None
         if not isinstance(details, dict):
             return
-        calls, length = details.get("spec_verify_ct"), details.get("spec_accept_length")
-        if isinstance(calls, int) and calls > 0 and isinstance(length, (int, float)):
-            self.verify_calls, self.accept_length = calls, float(length)
+        calls = whole(details.get("spec_verify_ct"))
+        length = number(details.get("spec_accept_length"))
+        if calls is not None and calls > 0 and length is not None:
+            self.verify_calls, self.accept_length = calls, length
 
     def tokens(self) -> int:
         """As the engine counted them; without its count, the pieces that came."""
-        return self._pieces if self._usage is None else self._usage
+        return len(self._pieces) if self._usage is None else self._usage
 
     def tokens_per_s(self) -> float | None:
         """None where all came at once: one piece has no rate."""
-        if self.first_s is None or self.last_s is None or self._pieces < 2:
+        if self.first_s is None or self.last_s is None or len(self._pieces) < 2:
             return None
         # With a drafter a piece holds several tokens; the first one's share is not decoding time.
-        decoded = self.tokens() * (self._pieces - 1) / self._pieces
+        decoded = self.tokens() * (len(self._pieces) - 1) / len(self._pieces)
         spent = self.last_s - self.first_s
         return decoded / spent if spent > 0 else None
 
@@ -226,10 +238,7 @@ def repeated_piece(text: str) -> str | None:
 
 def message_of(raw: bytes) -> str:
     """The message of an error answer, at most 200 characters; else the beginning of the answer."""
-    try:
-        document = json.loads(raw)
-    except (ValueError, RecursionError):
-        document = None
+    document = loads(raw)
     found: Any = document
     if isinstance(document, dict):
         error = document.get("error")

@@ -49,10 +49,17 @@ class Answer:
 
     def json(self) -> Any:
         """The body as JSON, None if it is not."""
-        try:
-            return json.loads(self.body)
-        except (ValueError, RecursionError):
-            return None
+        return loads(self.body)
+
+
+def loads(raw: bytes) -> Any:
+    """An answer as JSON, None if it is not. A number that no counter of an engine reaches is a
+    float, an infinite one where it has to be: Python's own reading of a huge integer takes time
+    that grows with its square, and arithmetic with it raises OverflowError."""
+    try:
+        return json.loads(raw, parse_int=_number)
+    except (ValueError, RecursionError):
+        return None
 
 
 def endpoint(config: EngineConfig, paths: Paths) -> Endpoint:
@@ -150,6 +157,10 @@ class Exchange:
         if left <= 0:
             raise TimeoutError("timed out")
         self._socket.settimeout(left)
+
+
+def _number(text: str) -> int | float:
+    return int(text) if len(text) <= 18 else float(text)
 
 
 @contextmanager

@@ -117,6 +117,7 @@ def speculation(declared: Drafter, info: Answer) -> tuple[str | None, tuple[str,
     if not isinstance(running, str) or not running:
         return "", ()
     faults = []
+    running = running[:100]
     if running.upper() not in _names_of(declared.algorithm):
         faults.append(f"runs {running}, declared is {declared.algorithm}")
     pairs: tuple[tuple[str, Any, str], ...] = (
@@ -128,7 +129,7 @@ def speculation(declared: Drafter, info: Answer) -> tuple[str | None, tuple[str,
     for words, wanted, key in pairs:
         found = document.get(key)
         if wanted is not None and found is not None and found != wanted:
-            faults.append(f"{words} {found}, declared is {wanted}")
+            faults.append(f"{words} {str(found)[:200]}, declared is {wanted}")
     return running, tuple(faults)
 
 

@@ -36,6 +36,8 @@ from sglangctl.terminal import harmless
 TAKES_COMMAND = True
 """What follows `--` is args.command."""
 IDLE_S = 0.25
+END_S = 15.0
+"""For a command of ours that has to end: SGLang obeys SIGTERM within seconds, or not at all."""
 GOOD = ("serving", "ready", "degraded")
 
 
@@ -152,13 +154,13 @@ class Watch:
         notify("READY=1")
         try:
             follow = self._open(found, seen_from_start=True)
-        except OSError:
-            child.terminate()  # what nobody watches must not stay behind
+            follow.until(partial(self._hand_on, child, follow))
+            status = child.wait()
+            follow.finish(End(status))
+            self._close(follow)
+        except BaseException:
+            end(child)  # what nobody watches must not stay behind
             raise
-        follow.until(partial(self._hand_on, child, follow))
-        status = child.wait()
-        follow.finish(End(status))
-        self._close(follow)
         return 128 - status if status < 0 else status
 
     def _reload(self) -> None:
@@ -188,6 +190,20 @@ class Watch:
     def _close(self, follow: Follow) -> None:
         self._follow = None
         follow.close()
+
+
+def end(child: subprocess.Popen[bytes]) -> None:
+    """End a command of ours and its whole session: asked first, killed after END_S."""
+    if child.poll() is not None:
+        return
+    child.terminate()
+    limit = time.monotonic() + END_S
+    ended = os.WEXITED | os.WNOHANG | os.WNOWAIT
+    # Not waited for yet, the number is still its own, and so is its group.
+    while os.waitid(os.P_PID, child.pid, ended) is None and time.monotonic() < limit:
+        time.sleep(IDLE_S)
+    os.killpg(child.pid, signal.SIGKILL)
+    child.wait()
 
 
 def systemd_here() -> bool:

@@ -32,6 +32,8 @@ class Engine:
     metrics: Callable[[], str] | None = None
     chat_status: int = 200
     trickle: bool = False
+    piece: bytes | None = None
+    """One more piece of the stream's data, as it is."""
     requests: list[tuple[str, dict[str, Any] | None, dict[str, str]]] = field(default_factory=list)
     in_flight: int = 0
     most_in_flight: int = 0
@@ -121,6 +123,8 @@ def serving(engine: Engine, port: int = 0) -> Iterator[Engine]:
             while engine.trickle:
                 time.sleep(0.05)
                 self._chunk(b": keep-alive\n")
+            if engine.piece is not None:
+                self._chunk(b"data: " + engine.piece + b"\n\n")
             asked = document.get("return_spec_tokens_details") and engine.verify_calls
             if asked and engine.version == "0.5.23":
                 details = {"spec_tokens_details": self._meta(("0.5.23",))}

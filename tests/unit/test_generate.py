@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import json
 import time
 
 import pytest
@@ -183,6 +184,62 @@ def test_accept_length_cannot_be_told() -> None:
     others = between(Counts(0, 0), Counts(100, 50), ours=60)
     assert (others.length, others.source) == (None, "others used the engine at the same time")
     assert between(Counts(0, 0), Counts(60, 0), ours=60).length is None
+
+
+HUGE = b"1" + b"0" * 400
+
+
+@pytest.mark.parametrize(
+    "piece",
+    [
+        b'{"choices": 5}',
+        b'{"choices": true}',
+        b"[]",
+        b"7",
+        b"not JSON",
+        b'{"usage": {"completion_tokens": %s}}' % HUGE,
+        b'{"usage": {"completion_tokens": 1e400}}',
+        b'{"usage": {"completion_tokens": NaN}}',
+        b'{"usage": {"completion_tokens": -1}}',
+        b'{"usage": {"completion_tokens": "5"}}',
+    ],
+)
+def test_an_odd_piece_is_a_fault_of_the_generation(piece: bytes) -> None:
+    with serving(Engine(piece=piece)) as engine:
+        made = generate(where(engine), "tiny", PLAIN, 10)
+    assert (made.status, made.text_ok) == (200, False)
+    assert (made.fault or "").startswith("a piece of the answer ")
+    assert json.loads(json.dumps(made.event(), allow_nan=False))["text_ok"] is False
+
+
+@pytest.mark.parametrize("length", [HUGE, b"1e400", b"NaN", b'"2"', b"[]"])
+def test_an_odd_accept_length_is_unknown(length: bytes) -> None:
+    details = b'{"spec_verify_ct": 3, "spec_accept_length": %s}' % length
+    piece = b'{"sglext": {"spec_tokens_details": %s}}' % details
+    with serving(Engine(piece=piece)) as engine:
+        made = generate(where(engine), "tiny", PLAIN, 10)
+    assert (made.text_ok, made.accept_length, made.verify_calls) == (True, None, None)
+
+
+@pytest.mark.parametrize("value", ["1.2.3", "e", "+", "1e400", "1" + "0" * 400])
+def test_counters_that_are_no_numbers(value: str) -> None:
+    engine = Engine(version="none", tokens=60)
+    engine.metrics = lambda: (
+        f"sglang:generation_tokens_total {value}\nsglang:spec_verify_calls_total {value}\n"
+    )
+    with serving(engine):
+        first = generate(where(engine), "tiny", PLAIN, 10)
+        found = accept.measure(where(engine), "tiny", PLAIN, 10, first)
+    assert found.length is None and "no such counter" in found.source
+
+
+def test_counts_without_a_bound_are_none() -> None:
+    engine = Engine(version="0.5.16", tokens=10**400, verify_calls=10**399)
+    with serving(engine):
+        first = generate(where(engine), "tiny", PLAIN, 10)
+        assert first.text_ok is False
+        found = accept.measure(where(engine), "tiny", PLAIN, 10, first)
+    assert found.length is None
 
 
 def test_message_of_hostile_answers() -> None:

@@ -345,6 +345,68 @@ def test_twenty_starts_or_64_mib_are_kept(root: Path) -> None:
     assert len(opened(101)) == 3  # the new one, the one before, and the one of 63 MiB
 
 
+@pytest.mark.parametrize(
+    "piece", ['{"choices": 5}', '{"usage": {"completion_tokens": 1%s}}' % ("0" * 400)]
+)
+def test_an_odd_answer_is_a_fault_and_the_watch_goes_on(root: Path, port: int, piece: str) -> None:
+    with watching("--", *TINY, "--port", str(port), "--piece", piece) as watch:
+        end = time.monotonic() + 20
+        while not events(root, "generate"):
+            assert watch.poll() is None and time.monotonic() < end
+            time.sleep(0.1)
+        assert events(root, "generate")[0]["text_ok"] is False
+        until(root, "serving")
+        watch.terminate()
+        assert watch.wait(15) == 0
+
+
+def broken_watch(defect: str, *arguments: str) -> list[str]:
+    """A watch with a defect, planted by a line of Python."""
+    lines = [
+        "import sys",
+        "from sglangctl import collect, follow_run, http_probe",
+        "from sglangctl.cli import main",
+        "def broken(*words, **more): raise TypeError('planted')",
+        defect,
+        f"sys.exit(main(['watch', 'tiny', *{arguments!r}]))",
+    ]
+    return [sys.executable, "-c", "\n".join(lines)]
+
+
+def test_a_defect_in_a_question_does_not_end_the_watch(root: Path, port: int) -> None:
+    with running(port, log=log_of(root)) as engine:
+        planted = "collect.gather = collect.gpus.read = broken"
+        command = broken_watch(planted, "--pid", str(engine.pid))
+        with subprocess.Popen(command, stderr=subprocess.PIPE, text=True) as watch:
+            try:
+                end = time.monotonic() + 20
+                while not events(root, "generate"):
+                    assert watch.poll() is None and time.monotonic() < end
+                    time.sleep(0.1)
+                said = events(root, "generate")[0]
+                assert (said["status"], said["text_ok"]) == (None, False)
+                assert "TypeError: planted" in said["fault"]
+                answers = len(events(root, "process"))
+                while len(events(root, "process")) < answers + 2 and time.monotonic() < end:
+                    assert watch.poll() is None
+                    time.sleep(0.1)
+            finally:
+                watch.kill()
+            assert (
+                "goes on after a defect of sglangctl: TypeError: planted" in watch.communicate()[1]
+            )
+
+
+def test_a_watch_that_cannot_go_on_ends_the_command_that_it_started(root: Path, port: int) -> None:
+    command = broken_watch(
+        "follow_run.Follow.until = broken", "--", *TINY, "--port", str(port), "--load-s", "60"
+    )
+    done = subprocess.run(command, capture_output=True, text=True, timeout=30)
+    assert done.returncode == 2 and "planted" in done.stderr
+    left = [pid for pid in procfs.pids() if str(port) in procfs.cmdline(pid)]
+    assert not left
+
+
 def test_status_goes_to_systemd(root: Path, port: int, tmp_path: Path) -> None:
     import socket
 

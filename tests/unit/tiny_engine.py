@@ -40,6 +40,7 @@ def main() -> int:
     parser.add_argument("--model", default="tiny")
     parser.add_argument("--fail", help="print this line and exit 1 instead of serving")
     parser.add_argument("--api-key", help="shown in the log, as SGLang does")
+    parser.add_argument("--piece", help="one more piece of each streamed answer, as it is")
     args = parser.parse_args()
     titles = [f"sglang::scheduler_TP{rank}" for rank in range(args.ranks)]
     if args.ranks == 1:
@@ -54,7 +55,7 @@ def main() -> int:
         return 1
     say("Load weight end. elapsed=0.20 s, type=Tiny, avail mem=80.00 GB, mem usage=10.00 GB.")
     signal.signal(signal.SIGTERM, lambda number, frame: sys.exit(0))
-    engine = Engine(model=args.model)
+    engine = Engine(model=args.model, piece=args.piece.encode() if args.piece else None)
     # Hang: answer nothing any more, while every process looks alive.
     signal.signal(signal.SIGUSR1, lambda number, frame: setattr(engine, "health_delay_s", 600.0))
     with serving(engine, args.port):
