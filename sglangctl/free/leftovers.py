@@ -1,8 +1,8 @@
 """What a dead engine leaves behind: shared memory, JIT locks, its port.
 
-Listed always; removed only when provably theirs: a segment that one of the ended processes had
-mapped and that nobody maps now; a stale lock (kernel/jit_locks.py) of an ended process's user in
-the cache that it named.
+Listed always; removed only when provably theirs: a segment of its user's own that one of the ended
+processes had mapped (segments.py) and that nobody has now; a stale lock (kernel/jit_locks.py) of an
+ended process's user in the cache that it named.
 """
 
 from __future__ import annotations
@@ -13,10 +13,10 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from sglangctl import procfs
+from sglangctl.free import segments as shm
 from sglangctl.free.model import Leftover
 from sglangctl.kernel import jit_locks
 
-SHM = "/dev/shm/"
 CACHES = ("TORCH_EXTENSIONS_DIR", "FLASHINFER_WORKSPACE_BASE", "SGLANG_CACHE_DIR")
 IN_CACHE = ("torch_extensions", "flashinfer", "sglang", "vllm", "tvm-ffi")
 WALK_S = 2.0
@@ -27,8 +27,7 @@ WALK_S = 2.0
 class Belongings:
     """Collected before the processes are ended."""
 
-    segments: dict[str, tuple[int, int]] = field(default_factory=dict)
-    """Path below /dev/shm -> (device, inode)."""
+    segments: set[shm.Segment] = field(default_factory=set)
     caches: set[tuple[str, int]] = field(default_factory=set)
     """Cache folder, and the user whose process named it: of others nothing is removed there."""
 
@@ -40,12 +39,7 @@ def collect(pids: Iterable[int]) -> Belongings:
         uid = procfs.uid(pid)
         if uid is None:
             continue
-        for path in mapped(pid):
-            try:
-                status = os.stat(path)
-            except OSError:
-                continue
-            found.segments[path] = (status.st_dev, status.st_ino)
+        found.segments |= shm.of_process(pid, uid)
         found.caches.update((cache, uid) for cache in _caches(pid))
     return found
 
@@ -55,29 +49,14 @@ def remove(belongings: Belongings) -> list[Leftover]:
     return [*_segments(belongings), *_locks(belongings.caches)]
 
 
-def mapped(pid: int) -> set[str]:
-    """The files in /dev/shm that a process has mapped or open."""
-    found = {link for link in procfs.links(pid) if link.startswith(SHM)}
-    for line in (procfs.read_text(pid, "maps") or "").splitlines():
-        at = line.find(SHM)
-        if at >= 0:
-            found.add(line[at:])
-    return {path for path in found if not path.endswith(" (deleted)")}
-
-
 def _segments(belongings: Belongings) -> Iterator[Leftover]:
-    left = {path for path, known in belongings.segments.items() if _same_file(path, known)}
-    if not left:
-        return
-    in_use: dict[str, int] = {}
-    for pid in procfs.pids():
-        for path in left.intersection(mapped(pid)):
-            in_use[path] = pid
-    for path in sorted(left):
-        if path in in_use:
-            yield Leftover("shm", path, f"in use by {in_use[path]}: left alone")
-            continue
-        yield _unlinked("shm", path, "only processes that are gone had it mapped")
+    left = shm.there(belongings.segments)
+    users = shm.users(left) if left else {}
+    for segment in left:
+        if segment in users:
+            yield Leftover("shm", segment.path, f"in use by {users[segment]}: left alone")
+        else:
+            yield _unlinked(segment, "only processes that are gone had it mapped")
 
 
 def _locks(caches: Iterable[tuple[str, int]]) -> Iterator[Leftover]:
@@ -118,17 +97,10 @@ def caches_of(environment: dict[str, str]) -> list[str]:
     return [root for root in roots if os.path.isabs(root) and os.path.isdir(root)]
 
 
-def _unlinked(kind: str, path: str, reason: str) -> Leftover:
+def _unlinked(segment: shm.Segment, reason: str) -> Leftover:
     try:
-        Path(path).unlink()
+        shm.unlink(segment)
     except OSError as error:
-        return Leftover(kind, path, f"{reason}, but it cannot be removed: {error.strerror}")
-    return Leftover(kind, path, reason, removed=True)
-
-
-def _same_file(path: str, known: tuple[int, int]) -> bool:
-    try:
-        status = os.stat(path)
-    except OSError:
-        return False
-    return (status.st_dev, status.st_ino) == known
+        words = f"{reason}, but it cannot be removed: {error.strerror or error}"
+        return Leftover("shm", segment.path, words)
+    return Leftover("shm", segment.path, reason, removed=True)

@@ -18,7 +18,7 @@ import math
 import os
 import stat
 import time
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 
@@ -55,17 +55,14 @@ def find(folders: Iterable[Path], walk_s: float = math.inf) -> list[Lock]:
     end = time.monotonic() + walk_s
     seen: dict[tuple[int, int], tuple[str, int]] = {}
     for folder in folders:
-        for root, inner, names in os.walk(folder):
-            if time.monotonic() > end:
-                inner.clear()
-            if NAME in names:
-                path = os.path.join(root, NAME)
-                try:
-                    status = os.lstat(path)
-                except OSError:
-                    continue
-                if stat.S_ISREG(status.st_mode):
-                    seen[status.st_dev, status.st_ino] = (path, status.st_uid)
+        for root in _below(folder, end):
+            path = os.path.join(root, NAME)
+            try:
+                status = os.lstat(path)
+            except OSError:
+                continue
+            if stat.S_ISREG(status.st_mode):
+                seen[status.st_dev, status.st_ino] = (path, status.st_uid)
     if not seen:
         return []
     holders, complete = _open_files(set(seen))
@@ -81,25 +78,60 @@ def remove(lock: Lock) -> bool:
     """Remove a stale lock; False when it is another file by now (somebody has just taken it).
 
     It is moved away first and looked at again: between a look and an unlink the name could have
-    become a fresh lock.
+    become a fresh lock. All in its own folder, held open: whoever owns a folder above may put a
+    link to elsewhere in its place meanwhile.
     """
     if lock.state != STALE:
         return False
-    aside = f"{lock.path}.sglangctl-{os.getpid()}"
+    flags = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
     try:
-        os.rename(lock.path, aside)
+        folder = os.open(os.path.dirname(lock.path), flags)
     except OSError:
         return False
-    status = os.lstat(aside)
-    holders, complete = _open_files({(lock.device, lock.inode)})
-    same = (status.st_dev, status.st_ino) == (lock.device, lock.inode)
-    if not same or holders or not complete:
-        with contextlib.suppress(FileExistsError):
-            os.link(aside, lock.path)
-        os.unlink(aside)
+    try:
+        return _is(lock, NAME, folder) and _remove_in(folder, lock)
+    finally:
+        os.close(folder)
+
+
+def _remove_in(folder: int, lock: Lock) -> bool:
+    aside = f"{NAME}.sglangctl-{os.getpid()}"
+    try:
+        os.rename(NAME, aside, src_dir_fd=folder, dst_dir_fd=folder)
+    except OSError:
         return False
-    os.unlink(aside)
-    return True
+    holders, complete = _open_files({(lock.device, lock.inode)})
+    stale = _is(lock, aside, folder) and not holders and complete
+    with contextlib.suppress(OSError):
+        if not stale:
+            os.link(aside, NAME, src_dir_fd=folder, dst_dir_fd=folder, follow_symlinks=False)
+    with contextlib.suppress(FileNotFoundError):
+        os.unlink(aside, dir_fd=folder)
+    return stale
+
+
+def _is(lock: Lock, name: str, folder: int) -> bool:
+    """Whether `name` in the open folder is the file that was judged."""
+    try:
+        status = os.stat(name, dir_fd=folder, follow_symlinks=False)
+    except OSError:
+        return False
+    return (status.st_dev, status.st_ino) == (lock.device, lock.inode)
+
+
+def _below(top: Path, end: float) -> Iterator[str]:
+    """The folders from `top` downwards, without recursion (they may be nested as deep as they
+    like), until the clock says `end`. Links are not followed, what cannot be read is left out."""
+    waiting = [str(top)]
+    while waiting and time.monotonic() <= end:
+        folder = waiting.pop()
+        try:
+            with os.scandir(folder) as entries:
+                inner = [entry.path for entry in entries if entry.is_dir(follow_symlinks=False)]
+        except OSError:
+            continue
+        yield folder
+        waiting += inner
 
 
 def default_folders() -> list[Path]:

@@ -17,6 +17,7 @@ import pytest
 from sglangctl import cli, free, gpus, heartbeat, lock, openfiles, pidfds, systemd
 from sglangctl.config import HostConfig, Limits
 from sglangctl.free import leftovers
+from sglangctl.free.segments import Segment
 from sglangctl.paths import Paths
 from tests.unit.holding import devices, holding
 from tests.unit.test_holders import ENGINE
@@ -321,13 +322,14 @@ def test_a_segment_that_someone_else_maps_stays(tmp_path: Path) -> None:
     segment = Path("/dev/shm") / f"sglangctl-test-{os.getpid()}"
     segment.write_bytes(b"x")
     status = segment.stat()
-    belongings = leftovers.Belongings(segments={str(segment): (status.st_dev, status.st_ino)})
+    theirs = Segment(segment.name, status.st_dev, status.st_ino)
+    belongings = leftovers.Belongings(segments={theirs})
     try:
         with open(segment):
             (left,) = leftovers.remove(belongings)
             assert not left.removed and f"in use by {os.getpid()}" in left.reason
         # Another file by the same name is not theirs.
-        other = leftovers.Belongings(segments={str(segment): (status.st_dev, status.st_ino + 1)})
+        other = leftovers.Belongings(segments={replace(theirs, inode=theirs.inode + 1)})
         assert leftovers.remove(other) == []
         (left,) = leftovers.remove(belongings)
         assert left.removed and not segment.exists()

@@ -8,6 +8,7 @@ import os
 import subprocess
 import sys
 import time
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -132,3 +133,44 @@ def test_command(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["kernel", "locks", str(tmp_path)]) == 0
     assert "no lock" in capsys.readouterr().out
     assert time.monotonic() - began < 5
+
+
+@pytest.mark.usefixtures("everything_is_seen")
+def test_a_folder_that_became_a_link_is_not_followed(tmp_path: Path) -> None:
+    """Whoever owns the cache may point it to a folder of root's with a file `lock` in it."""
+    (tmp_path / "cache").mkdir()
+    (tmp_path / "cache/lock").write_bytes(b"")
+    (lock,) = jit_locks.find([tmp_path / "cache"])
+    (tmp_path / "cache").rename(tmp_path / "away")
+    victim = tmp_path / "victim/lock"
+    victim.parent.mkdir()
+    victim.write_bytes(b"")
+    (tmp_path / "cache").symlink_to(victim.parent)
+    before = victim.stat().st_ctime_ns
+    assert not jit_locks.remove(lock)
+    (tmp_path / "cache").unlink()
+    (tmp_path / "cache").symlink_to(tmp_path)  # one level up: it is opened, and it is another file
+    assert not jit_locks.remove(replace(lock, path=str(tmp_path / "cache/victim/lock")))
+    assert victim.stat().st_ctime_ns == before  # not even moved away and back
+    assert (tmp_path / "away/lock").exists()
+
+
+@pytest.mark.usefixtures("everything_is_seen")
+def test_folders_as_deep_as_they_like(tmp_path: Path) -> None:
+    """2,500 nested folders: deeper than Python's stack. The lock beside them is still found."""
+    (tmp_path / "z").mkdir()
+    (tmp_path / "z/lock").write_bytes(b"")
+    here = os.open(".", os.O_RDONLY)
+    try:
+        os.chdir(tmp_path)
+        for _ in range(2500):
+            os.mkdir("a")
+            os.chdir("a")
+    finally:
+        os.fchdir(here)
+        os.close(here)
+    try:
+        (lock,) = jit_locks.find([tmp_path])
+        assert lock.path == str(tmp_path / "z/lock")
+    finally:
+        subprocess.run(["rm", "-rf", "--", str(tmp_path / "a")], check=True)
