@@ -11,6 +11,8 @@ from typing import Any
 MASK = "***"
 SECRET_NAME = re.compile(r"(?i)(api[-_]?key|token|secret|password|passwd|credential)")
 """A flag or variable with such a name holds a secret. `tokens` (a number) does not: see below."""
+CERTAIN = re.compile(r"(?i)(?:^|[-_])(?:api[-_]?key|password|passwd|secret|credentials?)$")
+"""A name that ends so holds one, whatever stands before it."""
 NOT_SECRET = re.compile(
     r"(?i)tokens|tokenizer|token[-_](num|id|worker|usage|step|latency|map|distribution)|"
     r"(first|per)[-_]token"
@@ -23,6 +25,8 @@ ADDRESS = re.compile(r"(\b[A-Za-z][A-Za-z0-9+.-]{0,31}://)[^/\s:@]*:[^/\s@]*@")
 
 def is_secret_name(name: str) -> bool:
     """Whether a flag's or variable's name says that its value is a secret."""
+    if CERTAIN.search(name):
+        return True
     return bool(SECRET_NAME.search(name)) and not NOT_SECRET.search(name)
 
 

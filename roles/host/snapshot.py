@@ -22,6 +22,13 @@ JSON = dict[str, Any]
 KEY = "sglang_provision_snapshot"
 ABSENT = "program_is_absent"
 RUNS = "program_runs"
+SHAPE: dict[str, type] = {
+    "v": int,
+    "time": str,
+    "files": dict,
+    "users": dict,
+}
+"""What a probe's document always has."""
 """In the document: whether this version of the program is on the host and starts."""
 
 
@@ -67,6 +74,12 @@ class HostProbe(FactBase[JSON]):
             raise FactProcessError(f"sglangctl probe did not answer with JSON: {error}") from None
         if not isinstance(document, dict):
             raise FactProcessError("sglangctl probe did not answer with an object")
+        wrong = [key for key, kind in SHAPE.items() if not isinstance(document.get(key), kind)]
+        if wrong and ABSENT not in document:
+            raise FactProcessError(
+                f"what answers as sglangctl probe is something else (without {', '.join(wrong)}): "
+                "is python3 on this host a real one?"
+            )
         return document
 
 

@@ -2,16 +2,25 @@
 
 from __future__ import annotations
 
+import json
+import threading
 import time
 from dataclasses import dataclass
+from typing import Any
 
 import requests
+import urllib3
 
 from roles.readiness.subject import Subject
 from roles.spec.secret import SecretError
 from sglangctl.terminal import cut, harmless
 
 TIMEOUT_S = 10.0
+"""For the connection, and for each piece of the answer."""
+WHOLE_S = 20.0
+"""For the whole answer: it may come byte by byte."""
+LARGEST = 256 * 1024
+"""Bytes of an answer that are read; a list of models has some hundred."""
 TRIES = 3
 PAUSE_S = 2.0
 
@@ -43,30 +52,36 @@ def reach(subject: Subject) -> Reach | None:
     return result
 
 
+@dataclass
+class _Answer:
+    status: int = 0
+    body: bytes = b""
+    error: str | None = None
+
+
 def _ask(url: str, subject: Subject, key: str | None) -> Reach:
-    headers = {"Authorization": f"Bearer {key}"} if key else {}
-    with requests.Session() as session:
-        # The controller's proxy settings and .netrc are not the clients'.
-        session.trust_env = False
-        try:
-            response = session.get(url, headers=headers, timeout=TIMEOUT_S)
-        except requests.RequestException as error:
-            return Reach(
-                False,
-                url,
-                f"{url} cannot be reached from here ({_short(error)}): look at `listen`, the "
-                "firewall, the name and the proxy in front of it",
-            )
-    if response.status_code in (401, 403):
-        return Reach(False, url, f"{url} answers {response.status_code}: it wants another api key")
-    if response.status_code != 200:
+    answer = _Answer(error=f"its answer did not end within {WHOLE_S:g} s")
+    # requests limits each wait for a piece, not the whole: in a thread, it can be left behind.
+    asking = threading.Thread(target=_get, args=(url, key, answer), daemon=True)
+    asking.start()
+    asking.join(WHOLE_S)
+    if answer.error is not None:
         return Reach(
             False,
             url,
-            f"{url} answers {response.status_code}: what is in front of the engine does not pass "
+            f"{url} cannot be reached from here ({answer.error}): look at `listen`, the "
+            "firewall, the name and the proxy in front of it",
+        )
+    if answer.status in (401, 403):
+        return Reach(False, url, f"{url} answers {answer.status}: it wants another api key")
+    if answer.status != 200:
+        return Reach(
+            False,
+            url,
+            f"{url} answers {answer.status}: what is in front of the engine does not pass "
             "requests on to it",
         )
-    found = _models(response)
+    found = _models(answer.body)
     if subject.served_name not in found:
         names = cut(harmless(", ".join(found)), 200) or "no model"
         return Reach(
@@ -77,9 +92,31 @@ def _ask(url: str, subject: Subject, key: str | None) -> Reach:
     return Reach(True, url, f"{url} answers and serves {subject.served_name}")
 
 
-def _models(response: requests.Response) -> list[str]:
+def _get(url: str, key: str | None, answer: _Answer) -> None:
+    """Fill in the answer; its error becomes None when all is there."""
+    headers = {"Accept-Encoding": "identity"}
+    if key:
+        headers["Authorization"] = f"Bearer {key}"
+    with requests.Session() as session:
+        # The controller's proxy settings and .netrc are not the clients'.
+        session.trust_env = False
+        try:
+            # A redirect is an answer of its own: clients of an API do not follow it with a POST.
+            with session.get(
+                url, headers=headers, timeout=TIMEOUT_S, stream=True, allow_redirects=False
+            ) as response:
+                answer.status = response.status_code
+                # As it came: what is compressed, unasked, may be of any size.
+                answer.body = response.raw.read(LARGEST, decode_content=False)
+        except (requests.RequestException, urllib3.exceptions.HTTPError) as error:
+            answer.error = _short(error)
+            return
+    answer.error = None
+
+
+def _models(body: bytes) -> list[str]:
     try:
-        document = response.json()
+        document: Any = json.loads(body)
     except ValueError:
         return []
     data = document.get("data") if isinstance(document, dict) else None
@@ -91,7 +128,7 @@ def _models(response: requests.Response) -> list[str]:
 
 
 def _short(error: Exception) -> str:
-    if isinstance(error, requests.Timeout):
+    if isinstance(error, (requests.Timeout, urllib3.exceptions.TimeoutError)):
         return f"no answer within {TIMEOUT_S:g} s"
     cause: object = error.args[0] if error.args else error
     reason = getattr(cause, "reason", cause)

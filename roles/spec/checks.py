@@ -187,6 +187,12 @@ def _check_flags(given: dict[str, Any], report: Report) -> None:
             if not _is_reference(value):
                 allowed = "a secret is never written here: {file: ...} or {env: ...}"
                 report(where, "a value in clear (it is not shown)", allowed, None)
+        elif (inner := flags.secret_inside(value)) is not None:
+            allowed = (
+                "no secrets within a flag's value: they cannot be kept out of diffs and logs (what "
+                "the flag configures may take them from a file of root's or the environment)"
+            )
+            report(where, f"the key {shown(inner)} (its value is not shown)", allowed, None)
         elif credentials.in_value(value):
             allowed = "an address without a password: secrets are never written here"
             report(where, "an address with credentials (not shown)", allowed, None)

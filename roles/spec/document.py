@@ -21,6 +21,7 @@ DEPTH = 40
 """Levels of nesting that are read; the schema needs fewer than ten."""
 NODES = 50_000
 """Nodes that are read, an alias each time that it is used: PyYAML takes some 0.1 ms for one."""
+LARGEST_INT = 2**63 - 1
 LARGEST = 1024 * 1024
 """Bytes of a file that is read."""
 
@@ -146,6 +147,9 @@ class _Reader:
             return _joined(value)
         if isinstance(value, float) and not math.isfinite(value):
             raise self.error(node, where, "not a finite number")
+        if isinstance(value, int) and abs(value) > LARGEST_INT:
+            # Python refuses to print one of thousands of digits, in whatever sentence it stands.
+            raise self.error(node, where, "a number that does not fit into 64 bits")
         if not (value is None or isinstance(value, (int, float))):
             raise self.error(node, where, f"a tag ({shown(node.tag)}) that is not known here")
         return value

@@ -81,8 +81,20 @@ LOADER = {
 """Variables of the C library that name what it loads or writes -> what separates the names."""
 BY_NAME = ("LD_AUDIT", "LD_PRELOAD")
 """Those that take a library's bare name, too: it is looked for in the system's folders."""
-WRITABLE = ("/dev", "/proc", "/run", "/tmp", "/var/cache/sglang", "/var/log/sglang", "/var/tmp")
-"""Places in which the engine's user can make files."""
+WRITABLE = (
+    "/dev",
+    "/proc",
+    "/run",
+    "/tmp",
+    "/usr/tmp",
+    "/var/cache/sglang",
+    "/var/crash",
+    "/var/lock",
+    "/var/log/sglang",
+    "/var/run",
+    "/var/tmp",
+)
+"""Places in which the engine's user can make files; some are links on one distribution or other."""
 
 
 def check(environment: dict[str, Any], report: Report) -> None:

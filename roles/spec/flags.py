@@ -88,6 +88,19 @@ def is_secret(name: str) -> bool:
     return bool(SECRET.search(name)) or is_secret_name(name)
 
 
+def secret_inside(value: FlagValue) -> str | None:
+    """The first key within a flag's value, at any depth, whose name says that it is a secret."""
+    if isinstance(value, dict):
+        for key, item in value.items():
+            if is_secret(key) and isinstance(item, str) and item:
+                return key
+            if (found := secret_inside(item)) is not None:
+                return found
+    elif isinstance(value, list):
+        return next((found for item in value if (found := secret_inside(item)) is not None), None)
+    return None
+
+
 def short_for_secret(name: str) -> str | None:
     """The secret's flag that this name is short for.
 

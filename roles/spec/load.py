@@ -135,6 +135,8 @@ class _Host:
             good = text and not name.startswith("-") and not any(mark in name for mark in "/\\$`'")
         else:
             good = text and connector in CONNECTORS and bool(argument) != (connector == "local")
+            # docker and ssh would take it for an option.
+            good = good and not any(part.startswith("-") for part in argument.split(":"))
             # pyinfra ends the whole run on a name that its connector cannot read.
             good = good and (connector != "dockerssh" or all(argument.partition(":")))
         if not good:

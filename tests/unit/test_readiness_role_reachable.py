@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+import contextlib
+import gzip
 import json
 import threading
-from collections.abc import Iterator
-from http.server import BaseHTTPRequestHandler, HTTPServer
+import time
+from collections.abc import Callable, Iterator
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from typing import ClassVar
 
 import pytest
 
@@ -14,18 +18,25 @@ from roles.readiness.subject import Subject
 from roles.spec.secret import Secret
 
 
-class Server(HTTPServer):
+class Server(ThreadingHTTPServer):
+    daemon_threads = True
     status = 200
     body = json.dumps({"data": [{"id": "kimi-k2.5"}]}).encode()
     key: str | None = None
     fail_first = 0
     asked = 0
+    manner: Callable[[Handler], None] | None = None
+    headers: ClassVar[dict[str, str]] = {}
 
 
 class Handler(BaseHTTPRequestHandler):
     server: Server
 
     def do_GET(self) -> None:
+        self.server.headers = dict(self.headers)
+        if self.server.manner is not None:
+            self.server.asked += 1
+            return self.server.manner(self)
         self.server.asked += 1
         status = self.server.status
         wanted = self.server.key
@@ -118,6 +129,60 @@ def test_what_else_can_answer_there(server: Server, status: int, body: bytes, sa
     server.status, server.body = status, body
     found = reachable.reach(subject(server))
     assert found is not None and not found.ok and said in found.sentence
+
+
+def trickles(handler: Handler) -> None:
+    """A byte of a header now and then, for ever."""
+    with contextlib.suppress(OSError):
+        handler.wfile.write(b"HTTP/1.1 200 OK\r\nX-A: ")
+        while True:
+            handler.wfile.write(b"a")
+            time.sleep(0.05)
+
+
+def never_ends(handler: Handler) -> None:
+    with contextlib.suppress(OSError):
+        handler.wfile.write(b"HTTP/1.1 200 OK\r\n\r\n")
+        while True:
+            handler.wfile.write(b" " * 65536)
+
+
+def points_elsewhere(handler: Handler) -> None:
+    handler.send_response(302)
+    handler.send_header("Location", "/v1/elsewhere")
+    handler.end_headers()
+
+
+def is_compressed(handler: Handler) -> None:
+    handler.send_response(200)
+    handler.send_header("Content-Encoding", "gzip")
+    handler.end_headers()
+    handler.wfile.write(gzip.compress(b" " * 50_000_000))
+
+
+@pytest.mark.parametrize(
+    ("manner", "said"),
+    [
+        (trickles, "its answer did not end within 1 s"),
+        (never_ends, "serves no model"),
+        (points_elsewhere, "answers 302"),
+        (is_compressed, "serves no model"),
+    ],
+)
+def test_an_answer_has_limits(
+    server: Server,
+    monkeypatch: pytest.MonkeyPatch,
+    manner: Callable[[Handler], None],
+    said: str,
+) -> None:
+    monkeypatch.setattr(reachable, "WHOLE_S", 1.0)
+    monkeypatch.setattr(reachable, "TRIES", 1)
+    server.manner = manner
+    began = time.monotonic()
+    found = reachable.reach(subject(server))
+    assert found is not None and found.ok is False and said in found.sentence
+    assert time.monotonic() - began < 5
+    assert server.headers["Accept-Encoding"] == "identity"
 
 
 def test_nobody_there(server: Server) -> None:

@@ -107,6 +107,7 @@ ENGINE_MISTAKES = [
     ),
     ("environment: {LD_PRELOAD: lib/x.so}", 'environment.LD_PRELOAD: found "lib/x.so"', "root"),
     ("environment: {LD_PRELOAD: //tmp/./x}", 'environment.LD_PRELOAD: found "//tmp/./x"', "root"),
+    ("environment: {LD_PRELOAD: /var/lock/x.so}", "environment.LD_PRELOAD: found", "root"),
     ("environment: {LD_PRELOAD: /lib/../tmp/x}", "environment.LD_PRELOAD: found", "root"),
     ("environment: {LD_PRELOAD: /proc/self/cwd/x}", "environment.LD_PRELOAD: found", "root"),
     ("environment: {LD_PRELOAD: '/x/$ORIGIN/y'}", "environment.LD_PRELOAD: found", "root"),
@@ -168,6 +169,12 @@ ENGINE_MISTAKES = [
     ),
     ("readiness: {reachable_at: gpu1:8000}", "readiness.reachable_at", "http://"),
     ("readiness: {reachable_at: 'http://u:p@h'}", "readiness.reachable_at", "credentials"),
+    ("readiness: {reachable_at: 'https://h/x?api_key=s'}", "readiness.reachable_at", "parameters"),
+    (
+        "flags: {model-loader-extra-config: {a: [{aws_secret_access_key_secret: planted}]}}",
+        'flags.model-loader-extra-config: found the key "aws_secret_access_key_secret"',
+        "no secrets within a flag's value",
+    ),
     ("readiness: {degraded: ignore}", "readiness.degraded", "commit, fail"),
     ("readiness: {min_accept_length: 0.5}", "readiness.min_accept_length", "from 1 to 512"),
     ("readiness: {limits: {start: 9}}", "readiness.limits.start", 'mean "start_s"?'),
@@ -387,6 +394,9 @@ def test_words_stay_words() -> None:
         ("'@dokcer/x': {engines: {e: {model: {path: /m}}}}", 'hosts."@dokcer/x": found the host'),
         ("'a b': {engines: {e: {model: {path: /m}}}}", 'hosts."a b": found the host name "a b"'),
         ("'-oX=y': {engines: {e: {model: {path: /m}}}}", 'hosts."-oX=y": found the host name'),
+        ("'@docker/--privileged': {engines: {}}", 'hosts."@docker/--privileged": found the host'),
+        ("'@dockerssh/h:-x': {engines: {}}", 'hosts."@dockerssh/h:-x": found the host name'),
+        ("'@ssh/-oProxyCommand=x': {engines: {}}", 'hosts."@ssh/-oProxyCommand=x": found the host'),
         ("'@local/x': {engines: {e: {model: {path: /m}}}}", 'hosts."@local/x": found the host'),
     ],
 )
@@ -548,3 +558,10 @@ def test_host_names_are_harmless_too(name: str) -> None:
     )
     assert entry.spec is None
     assert all(error.isprintable() for error in entry.errors)
+
+
+@pytest.mark.parametrize("number", ["0x" + "f" * 5000, "9" * 30, "-" + "9" * 4000])
+@pytest.mark.parametrize("key", ["port", "gpus", "tensor_parallel"])
+def test_a_number_of_any_length_is_one_mistake(number: str, key: str) -> None:
+    with pytest.raises(InventoryError, match=r"64 bits|no int"):
+        load(f"hosts:\n  h:\n    engines:\n      e: {{model: {{path: /m}}, {key}: {number}}}\n")

@@ -1,0 +1,32 @@
+"""What the controller takes for a probe's answer."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+from pyinfra.api.exceptions import FactProcessError
+
+from roles.host.snapshot import HostProbe
+
+GOOD = {"v": 1, "time": "2026-11-29T12:00:00Z", "files": {}, "users": {}}
+
+
+def test_a_probe_s_document() -> None:
+    assert HostProbe().process([json.dumps(GOOD)]) == GOOD
+    assert HostProbe().process(['{"program_is_absent": true}']) == {"program_is_absent": True}
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        ("hello", "did not answer with JSON"),
+        ("[1]", "did not answer with an object"),
+        ("{}", "without v, time, files, users"),
+        (json.dumps({**GOOD, "files": None}), "without files"),
+        (json.dumps({**GOOD, "users": []}), "without users"),
+    ],
+)
+def test_anything_else_fails_its_own_host_alone(text: str, said: str) -> None:
+    with pytest.raises(FactProcessError, match=said):
+        HostProbe().process([text])
