@@ -157,13 +157,13 @@ def is_compressed(handler: Handler) -> None:
     handler.send_response(200)
     handler.send_header("Content-Encoding", "gzip")
     handler.end_headers()
-    handler.wfile.write(gzip.compress(b" " * 50_000_000))
+    handler.wfile.write(gzip.compress(b" " * 2_000_000))
 
 
 @pytest.mark.parametrize(
     ("manner", "said"),
     [
-        (trickles, "its answer did not end within 1 s"),
+        (trickles, "its answer did not end within 3 s"),
         (never_ends, "serves no model"),
         (points_elsewhere, "answers 302"),
         (is_compressed, "serves no model"),
@@ -175,13 +175,13 @@ def test_an_answer_has_limits(
     manner: Callable[[Handler], None],
     said: str,
 ) -> None:
-    monkeypatch.setattr(reachable, "WHOLE_S", 1.0)
+    monkeypatch.setattr(reachable, "WHOLE_S", 3.0)
     monkeypatch.setattr(reachable, "TRIES", 1)
     server.manner = manner
     began = time.monotonic()
     found = reachable.reach(subject(server))
     assert found is not None and found.ok is False and said in found.sentence
-    assert time.monotonic() - began < 5
+    assert time.monotonic() - began < 15
     assert server.headers["Accept-Encoding"] == "identity"
 
 
