@@ -3,6 +3,9 @@
 The lock is flock(2) on one file; the file says who holds it, so that whoever meets it can name
 them, and so that a watch knows who had an engine stopped. What a holder that died left behind is
 recognised by the start time of its process.
+
+Only root may open the file: whoever can open one for reading can lock it as well (flock(2) asks for
+no right to write). So who has the lock is for root alone to read.
 """
 
 from __future__ import annotations
@@ -54,8 +57,10 @@ def locked(paths: Paths, engine: str, what: str) -> Iterator[None]:
     """Hold the host's lock for `what` is done to `engine`. Busy when somebody else has it."""
     path = paths.root / LOCK
     path.parent.mkdir(parents=True, exist_ok=True)
-    descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
+    flags = os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC
+    descriptor = os.open(path, flags, 0o600)
     try:
+        os.fchmod(descriptor, 0o600)  # an earlier version made it readable for everybody
         try:
             fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:
@@ -81,7 +86,8 @@ def locked(paths: Paths, engine: str, what: str) -> Iterator[None]:
 
 
 def holder(paths: Paths) -> Holder | None:
-    """Who has the lock now; None when nobody has. Reading it never stands in a holder's way."""
+    """Who has the lock now; None when nobody has, or when we are not root and may not know.
+    Reading it never stands in a holder's way."""
     try:
         document: Any = json.loads((paths.root / LOCK).read_text(encoding="utf-8"))
         found = Holder(**{**document, "what": harmless(str(document["what"]))})

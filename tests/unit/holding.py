@@ -6,6 +6,7 @@ import os
 import shutil
 import signal
 import subprocess
+import tempfile
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
@@ -49,3 +50,16 @@ def holding(
         child.wait()
         assert child.stdin
         child.stdin.close()
+
+
+@contextmanager
+def passable() -> Iterator[Path]:
+    """A folder that every user may pass and read (pytest's own are closed to others)."""
+    with tempfile.TemporaryDirectory(dir="/tmp") as folder:
+        os.chmod(folder, 0o755)
+        yield Path(folder)
+
+
+def as_user(user: int) -> list[str]:
+    """The beginning of a command line that runs the rest as that user, with no rights but its own."""
+    return ["setpriv", f"--reuid={user}", f"--regid={user}", "--clear-groups", "--"]

@@ -14,6 +14,7 @@ import pytest
 
 from sglangctl import lock
 from sglangctl.paths import Paths
+from tests.unit.holding import as_user, passable
 
 HOLD = """
 import sys
@@ -130,3 +131,38 @@ def test_a_holder_that_has_not_said_who_it_is(
             lock.locked(paths, "chat", "stop of chat"),
         ):
             raise AssertionError("two have the lock")
+
+
+TAKE = """
+import fcntl, os, sys
+fcntl.flock(os.open(sys.argv[1], os.O_RDONLY), fcntl.LOCK_EX)
+print("taken", flush=True)
+sys.stdin.read()
+"""
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="needs root: another user's process")
+@pytest.mark.parametrize("made_by_an_earlier_version", [False, True])
+def test_another_user_cannot_take_the_lock(made_by_an_earlier_version: bool) -> None:
+    with passable() as root:
+        paths = Paths(root)
+        (root / "run").mkdir(mode=0o755)
+        if made_by_an_earlier_version:
+            (root / lock.LOCK).touch(0o644)
+        with lock.locked(paths, "chat", "stop of chat"):
+            assert (root / lock.LOCK).stat().st_mode & 0o777 == 0o600
+        stranger = subprocess.Popen(
+            [*as_user(4242), sys.executable, "-c", TAKE, str(root / lock.LOCK)],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            cwd="/",
+        )
+        assert stranger.stdout
+        try:
+            assert stranger.stdout.readline() == b""
+            with lock.locked(paths, "chat", "stop of chat"):
+                pass
+        finally:
+            _, said = stranger.communicate(timeout=10)
+        assert b"PermissionError" in said

@@ -12,6 +12,7 @@ from pathlib import Path
 import pytest
 
 from sglangctl.free import leftovers
+from tests.unit.holding import as_user, passable
 
 pytestmark = pytest.mark.skipif(os.geteuid() != 0, reason="needs root: another user's processes")
 
@@ -30,7 +31,7 @@ sys.stdin.read()
 def mapping(path: Path | str, *before: str, user: int = USER, after: str = "") -> Iterator[int]:
     """A process of `user` that has the file mapped (and not open); `before`: what starts it."""
     if not before:
-        before = ("setpriv", f"--reuid={user}", f"--regid={user}", "--clear-groups", "--")
+        before = tuple(as_user(user))
     child = subprocess.Popen(
         [*before, sys.executable, "-c", MAP.format(after=after), str(path)],
         stdin=subprocess.PIPE,
@@ -70,14 +71,13 @@ def shm() -> Iterator[Path]:
 
 
 @pytest.fixture
-def theirs(tmp_path: Path) -> Path:
-    """A folder that the user may write and everybody may pass: /tmp/.../u/dev/shm."""
-    folder = tmp_path / "u/dev/shm"
-    folder.mkdir(parents=True)
-    os.chown(folder, USER, USER)
-    for parent in [folder, *folder.parents][: len(folder.parts) - 2]:
-        parent.chmod(0o755)
-    return folder
+def theirs() -> Iterator[Path]:
+    """A folder of the user's that is called .../dev/shm."""
+    with passable() as folder:
+        inner = folder / "dev/shm"
+        inner.mkdir(parents=True)
+        os.chown(inner, USER, USER)
+        yield inner
 
 
 def test_the_segment_of_a_dead_process_is_removed(shm: Path) -> None:
