@@ -6,13 +6,12 @@ same model ids. Its text may hold secrets: the record lives in state.json (0600)
 
 from __future__ import annotations
 
-import http.client
-import json
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
 from sglangctl import cgroup, sockets, systemd
+from sglangctl.http_probe import Endpoint, ask
 
 PROPERTIES = (
     "LoadState",
@@ -72,18 +71,12 @@ def as_document(foreign: Foreign) -> dict[str, Any]:
 
 def served_models(port: int, timeout_s: float = 3.0) -> tuple[str, ...] | None:
     """The ids that /v1/models lists; None without a usable answer (it may want a key)."""
-    connection = http.client.HTTPConnection("127.0.0.1", port, timeout=timeout_s)
+    answer = ask(Endpoint("127.0.0.1", port), "/v1/models", timeout_s)
+    document: Any = answer.json() if answer.status == 200 else None
     try:
-        connection.request("GET", "/v1/models")
-        response = connection.getresponse()
-        if response.status != 200:
-            return None
-        listed = json.loads(response.read(1 << 20))["data"]
-        return tuple(str(model["id"]) for model in listed)
-    except (OSError, http.client.HTTPException, ValueError, KeyError, TypeError):
+        return tuple(str(model["id"]) for model in document["data"])
+    except (KeyError, TypeError):
         return None
-    finally:
-        connection.close()
 
 
 def _sources(shown: dict[str, str]) -> dict[str, str]:

@@ -13,12 +13,15 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
 
+from sglangctl.bounded import BoundedSocket
 from sglangctl.config import EngineConfig
 from sglangctl.masking import read_engine_yaml
 from sglangctl.paths import Paths
 
 BODY_LIMIT = 4 * 2**20
 """Bytes of an answer that are read; /server_info and /metrics stay well below."""
+WIRE_LIMIT = 4 * BODY_LIMIT
+"""Bytes of an exchange, headers and the sizes of chunks included; also of a streamed answer."""
 
 
 @dataclass(frozen=True)
@@ -87,10 +90,8 @@ def reachable(listen: str) -> str:
 
 
 class Exchange:
-    """One request and its answer, every step of it within `timeout_s` of the beginning.
-
-    http.client's own timeout is for each read: a server that trickles would never end.
-    """
+    """One request and its answer, every step of it within `timeout_s` of the beginning, and at
+    most WIRE_LIMIT bytes of it: see BoundedSocket."""
 
     def __init__(self, where: Endpoint, timeout_s: float) -> None:
         self.began = time.monotonic()
@@ -105,6 +106,7 @@ class Exchange:
         else:
             self._connection = http.client.HTTPConnection(where.host, where.port, timeout=timeout_s)
         self._where = where
+        self._socket: BoundedSocket | None = None
         self.response: http.client.HTTPResponse
 
     def seconds(self) -> float:
@@ -114,16 +116,14 @@ class Exchange:
         """Send a GET, or a POST of `document`; returns the status once the headers are here."""
         connection = self._connection
         connection.connect()
-        # getresponse() lets go of the connection's own reference on "Connection: close".
-        self._socket = connection.sock
-        self._limit()
+        self._socket = BoundedSocket(connection.sock, self.deadline, WIRE_LIMIT)
+        connection.sock = self._socket
         headers = self._where.headers()
         if document is None:
             connection.request("GET", path, headers=headers)
         else:
             headers["Content-Type"] = "application/json"
             connection.request("POST", path, json.dumps(document).encode(), headers)
-        self._limit()
         self.response = connection.getresponse()
         return self.response.status
 
@@ -151,12 +151,13 @@ class Exchange:
 
     def close(self) -> None:
         self._connection.close()
+        if self._socket is not None:
+            self._socket.close_now()
 
     def _limit(self) -> None:
-        left = self.deadline - time.monotonic()
-        if left <= 0:
+        """Between two reads: what is buffered comes without a look at the socket."""
+        if time.monotonic() >= self.deadline:
             raise TimeoutError("timed out")
-        self._socket.settimeout(left)
 
 
 def _number(text: str) -> int | float:

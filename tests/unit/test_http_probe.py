@@ -4,13 +4,18 @@ import json
 import socket
 import threading
 import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 
-from sglangctl.config import EngineConfig
-from sglangctl.http_probe import Endpoint, Prober, ask, endpoint, reachable
+from sglangctl import foreign
+from sglangctl.config import EngineConfig, Readiness
+from sglangctl.generate import generate
+from sglangctl.http_probe import BODY_LIMIT, Endpoint, Prober, ask, endpoint, reachable
 from sglangctl.paths import Paths
 from tests.unit.http_engine import Engine, serving
 
@@ -120,3 +125,94 @@ def test_endpoint_from_the_live_release(tmp_path: Path) -> None:
 def test_addresses() -> None:
     assert reachable("10.0.0.5") == "10.0.0.5"
     assert reachable("0.0.0.0") == "127.0.0.1"
+
+
+def trickling(beginning: bytes, drop: bytes, pause_s: float = 0.02) -> Callable[..., None]:
+    """Serve one connection: `beginning`, then `drop` for ever."""
+
+    def serve(server: socket.socket, over: threading.Event) -> None:
+        connection, _ = server.accept()
+        with connection, suppress(OSError):
+            connection.recv(4096)
+            connection.sendall(beginning)
+            while not over.wait(pause_s):
+                connection.sendall(drop)
+
+    return serve
+
+
+@contextmanager
+def endless(beginning: bytes, drop: bytes, pause_s: float = 0.02) -> Iterator[int]:
+    """The port of such a server."""
+    over = threading.Event()
+    with socket.socket() as server:
+        server.bind(("127.0.0.1", 0))
+        server.listen()
+        thread = threading.Thread(
+            target=trickling(beginning, drop, pause_s), args=(server, over), daemon=True
+        )
+        thread.start()
+        yield server.getsockname()[1]
+        over.set()
+    thread.join(5)
+
+
+OK = b"HTTP/1.1 200 OK\r\n"
+CHUNKED = OK + b"Transfer-Encoding: chunked\r\n\r\n"
+TRICKLES = {
+    "status line": (b"HTTP/1.1 200 ", b"a"),
+    "header": (OK + b"X-A: ", b"a"),
+    "continue": (b"", b"HTTP/1.1 100 Continue\r\n\r\n"),
+    "chunk size": (CHUNKED + b"00", b"0"),
+    "chunk": (CHUNKED + b"fffff\r\n", b"a"),
+    "line": (OK + b"\r\ndata: ", b"a"),
+    "trailer": (CHUNKED + b"0\r\nX: ", b"a"),
+}
+
+
+def in_time(question: Callable[[], Any], limit_s: float) -> Any:
+    """What `question` answers within the limit: a thread, so that a test fails, not hangs."""
+    answers: list[Any] = []
+    thread = threading.Thread(target=lambda: answers.append(question()), daemon=True)
+    thread.start()
+    thread.join(limit_s)
+    assert answers, f"no answer within {limit_s} s"
+    return answers[0]
+
+
+@pytest.mark.parametrize("place", TRICKLES)
+def test_a_server_that_trickles_anywhere_ends_at_the_limit(place: str) -> None:
+    with endless(*TRICKLES[place]) as port:
+        answer = in_time(lambda: ask(Endpoint("127.0.0.1", port), "/health", 0.5), 3)
+    assert (answer.status, answer.error) == (None, "TimeoutError")
+    with endless(*TRICKLES[place]) as port:
+        where = Endpoint("127.0.0.1", port)
+        made = in_time(lambda: generate(where, "tiny", Readiness(), 0.5), 3)
+    assert (made.status, made.error, made.text_ok) == (None, "TimeoutError", False)
+    with endless(*TRICKLES[place]) as port:
+        assert in_time(lambda: [foreign.served_models(port, 0.5)], 3) == [None]
+
+
+def test_an_endless_answer_ends_at_the_limit_of_bytes() -> None:
+    lines = b"100000\r\n" + (b"data: {}\n" * 120000)[: 1 << 20] + b"\r\n"
+    with endless(CHUNKED, lines, 0.0) as port:
+        where = Endpoint("127.0.0.1", port)
+        made = in_time(lambda: generate(where, "tiny", Readiness(), 60), 30)
+    assert (made.error, made.text_ok) == ("AnswerTooLong", False)
+
+
+def test_a_chunk_of_a_negative_size_does_not_fill_the_memory() -> None:
+    with endless(CHUNKED + b"-5\r\n", b"a" * (1 << 20), 0.0) as port:
+        answer = in_time(lambda: ask(Endpoint("127.0.0.1", port), "/health", 60), 30)
+    assert len(answer.body) <= BODY_LIMIT
+    with endless(CHUNKED + b"-5\r\n", b"a" * (1 << 20), 0.0) as port:
+        where = Endpoint("127.0.0.1", port)
+        made = in_time(lambda: generate(where, "tiny", Readiness(), 60), 30)
+    assert made.error in ("AnswerTooLong", "ValueError") and made.text_ok is False
+
+
+def test_served_models_of_another_server() -> None:
+    with serving(Engine(model="theirs")) as engine:
+        assert foreign.served_models(engine.port) == ("theirs",)
+    with serving(Engine(api_key="sk-planted")) as engine:
+        assert foreign.served_models(engine.port) is None
