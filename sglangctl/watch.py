@@ -73,7 +73,7 @@ def run(args: argparse.Namespace) -> int:
     except OSError as error:
         return _cannot(oserrors.sentence(error))
     finally:
-        os.close(lock)
+        lock.close()
 
 
 class Watch:

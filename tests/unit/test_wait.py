@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import os
+import shutil
 import signal
 import subprocess
 import sys
@@ -14,6 +15,7 @@ import pytest
 from sglangctl import watch_lock
 from sglangctl.journal import Writer
 from tests.unit.engine_host import free_port, log_of, write_config
+from tests.unit.holding import as_user, passable
 from tests.unit.tiny_engine import running
 
 
@@ -138,7 +140,7 @@ class Watched:
         self.writer = Writer(folder / "journal.jsonl")
 
     def die(self) -> None:
-        os.close(self.lock)
+        self.lock.close()
 
 
 @pytest.fixture
@@ -200,6 +202,59 @@ def test_who_watches(tmp_path: Path) -> None:
     lock = watch_lock.acquire(tmp_path)
     assert watch_lock.watched(tmp_path)
     with pytest.raises(watch_lock.Locked):
-        watch_lock.acquire(tmp_path, patience_s=0.2)
-    os.close(lock)
+        watch_lock.acquire(tmp_path)
+    lock.close()
     assert not watch_lock.watched(tmp_path)
+
+
+HOLD_ALL = """
+import fcntl, os, struct, sys
+read = struct.pack("hhqqi", fcntl.F_RDLCK, 0, 0, 0, 0)
+for name in os.listdir(sys.argv[1]):
+    try:
+        file = os.open(os.path.join(sys.argv[1], name), os.O_RDONLY)
+    except PermissionError:
+        continue
+    fcntl.flock(file, fcntl.LOCK_EX)
+    fcntl.fcntl(file, fcntl.F_OFD_SETLK, read)
+print("all that there is", flush=True)
+sys.stdin.read()
+"""
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="needs root: another user's process")
+def test_the_engines_user_sees_the_watch_and_cannot_keep_it_away() -> None:
+    """The starts folder as a deploy makes it, and a process of the engine's user in it that has
+    taken every lock that it can get."""
+    look = "from sglangctl import watch_lock as w; import sys, pathlib as p; "
+    look += "print(w.watched(p.Path(sys.argv[1])))"
+    with passable() as folder:
+        os.chown(folder, 0, 4242)
+        folder.chmod(0o2750)
+        watch_lock.acquire(folder).close()  # so that the files are there
+        with passable() as program:
+            shutil.copytree(Path(watch_lock.__file__).parent, program / "sglangctl")
+
+            def seen() -> str:
+                argv = [*as_user(4242), sys.executable, "-c", look, str(folder)]
+                done = subprocess.run(
+                    argv, cwd=program, capture_output=True, text=True, check=True, timeout=30
+                )
+                return done.stdout.strip()
+
+            assert seen() == "False"
+            hostile = subprocess.Popen(
+                [*as_user(4242), sys.executable, "-c", HOLD_ALL, str(folder)],
+                stdin=subprocess.PIPE,
+                stdout=subprocess.PIPE,
+            )
+            assert hostile.stdout and hostile.stdout.readline()
+            try:
+                lock = watch_lock.acquire(folder)
+            finally:
+                hostile.communicate(timeout=10)
+            assert seen() == "True"
+            with pytest.raises(watch_lock.Locked):
+                watch_lock.acquire(folder)
+            lock.close()
+            assert seen() == "False"
