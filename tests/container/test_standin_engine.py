@@ -6,7 +6,6 @@ import os
 import re
 import signal
 import time
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -16,20 +15,6 @@ from tests.hosts.standins import model, wheel
 from tests.hosts.standins.local import READY, Machine, unpacked
 
 CSV = "--format=csv,noheader,nounits"
-
-
-@pytest.fixture(scope="module")
-def site(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return unpacked(tmp_path_factory.mktemp("site"))
-
-
-@pytest.fixture
-def machine(tmp_path: Path, site: Path) -> Iterator[Machine]:
-    made = Machine(tmp_path, site)
-    try:
-        yield made
-    finally:
-        made.end_all()
 
 
 def test_good_start_in_the_real_order(machine: Machine) -> None:

@@ -9,7 +9,6 @@ import signal
 import socket
 import threading
 import time
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -17,23 +16,9 @@ import pytest
 
 from sglangctl import procfs
 from tests.hosts.standins import model
-from tests.hosts.standins.local import READY, Machine, Run, unpacked
+from tests.hosts.standins.local import READY, Machine, Run
 
 GENERIC = "Received sigquit from a child process. It usually means the child failed."
-
-
-@pytest.fixture(scope="module")
-def site(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return unpacked(tmp_path_factory.mktemp("site"))
-
-
-@pytest.fixture
-def machine(tmp_path: Path, site: Path) -> Iterator[Machine]:
-    made = Machine(tmp_path, site)
-    try:
-        yield made
-    finally:
-        made.end_all()
 
 
 def fails(run: Run, code: int, *texts: str) -> None:

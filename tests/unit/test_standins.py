@@ -9,29 +9,11 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Iterator
 from pathlib import Path
-
-import pytest
 
 from sglangctl import procfs
 from tests.hosts.standins import wheel
-from tests.hosts.standins.local import Machine, unpacked
-
-
-@pytest.fixture(scope="module")
-def site(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return unpacked(tmp_path_factory.mktemp("site"))
-
-
-@pytest.fixture
-def machine(tmp_path: Path, site: Path) -> Iterator[Machine]:
-    made = Machine(tmp_path, site)
-    try:
-        yield made
-    finally:
-        made.end_all()
-
+from tests.hosts.standins.local import Machine
 
 # nvidia-smi
 
