@@ -10,6 +10,14 @@ from dataclasses import dataclass
 PROC = "/proc"
 TICKS = os.sysconf("SC_CLK_TCK")
 PAGE = os.sysconf("SC_PAGE_SIZE")
+LIMIT = 128 * 1024
+"""Bytes that are read of a file of another process. How much its command line and environment
+hold is that process's own choice (PR_SET_MM_MAP: gigabytes, of no memory of its own)."""
+WORDS = 4096
+"""Words of a command line that are looked at."""
+OF_THE_KERNEL = frozenset(["maps", "mountinfo", "mounts", "smaps"])
+"""Files whose end matters, in the kernel's words: at most KERNEL_LIMIT bytes."""
+KERNEL_LIMIT = 16 * 2**20
 
 
 @dataclass(frozen=True)
@@ -65,7 +73,7 @@ def cmdline(pid: int) -> list[str]:
     A process that retitled itself (setproctitle) has its title here as one element.
     """
     data = read_bytes(pid, "cmdline") or b""
-    words = data.decode("utf-8", "backslashreplace").split("\0")
+    words = data.decode("utf-8", "backslashreplace").split("\0", WORDS)[:WORDS]
     while words and not words[-1]:
         words.pop()
     return words
@@ -78,12 +86,16 @@ def read_text(pid: int, name: str) -> str | None:
 
 
 def read_bytes(pid: int, name: str) -> bytes | None:
-    """/proc/PID/NAME, None when it cannot be read (gone, or not ours to read)."""
+    """The first LIMIT bytes of /proc/PID/NAME (KERNEL_LIMIT of those in OF_THE_KERNEL), None when
+    it cannot be read (gone, or not ours to read). Of words with a NUL behind each (cmdline,
+    environ) no piece of one comes."""
+    limit = KERNEL_LIMIT if name in OF_THE_KERNEL else LIMIT
     try:
         with open(f"{PROC}/{pid}/{name}", "rb") as file:
-            return file.read()
+            data = file.read(limit)
     except OSError:
         return None
+    return data[: data.rfind(b"\0") + 1] or data if len(data) == limit else data
 
 
 def uid(pid: int) -> int | None:
