@@ -12,6 +12,7 @@ from typing import Any
 
 from sglangctl import cgroup, sockets, systemd
 from sglangctl.http_probe import Endpoint, ask
+from sglangctl.switch_error import SwitchError
 
 PROPERTIES = (
     "LoadState",
@@ -40,8 +41,14 @@ class Foreign:
 
 
 def record(unit: str) -> Foreign | None:
-    """The unit's state; None when it does not exist (or there is no systemd)."""
+    """The unit's state; None when it does not exist (or there is no systemd). SwitchError when
+    systemd does not answer: what ran could not be brought back."""
     shown = systemd.show(unit, *PROPERTIES)
+    if shown is None and systemd.booted():
+        raise SwitchError(
+            f"nothing was changed. What {unit} is cannot be recorded: systemctl show does not answer; "
+            "when `systemctl status` answers again (a host that swaps: free -m; top), call this again"
+        )
     if shown is None or shown.get("LoadState") in (None, "", "not-found"):
         return None
     folder = cgroup.folder_of_unit(shown.get("ControlGroup", ""))

@@ -12,6 +12,7 @@ from dataclasses import replace
 
 from sglangctl import free, oserrors, release, systemd
 from sglangctl.config import ConfigError, EngineConfig, load_engine, load_engines, load_host
+from sglangctl.free import text
 from sglangctl.heartbeat import heartbeat
 from sglangctl.lock import Busy, locked
 from sglangctl.paths import Paths
@@ -43,6 +44,8 @@ def stop(engine: EngineConfig, paths: Paths, say: Say) -> None:
     # `replaces` is about taking over; who only stops must not end another engine's unit.
     alone = replace(engine, replaces=())
     plan = free.plan(alone, load_host(paths), siblings, policy="declared", stop=True)
+    if plan.blind:
+        raise SwitchError(text.refusal_sentence(plan), status=3)
     # Others on the same GPUs are not in the way of a stop: then the units alone are stopped.
     freed = None if plan.refused else free.execute(plan, say)
     stop_by_name(engine.name, say, engine.limits.stop_units_s)

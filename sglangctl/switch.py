@@ -6,8 +6,8 @@ input). With --detach it runs as the transient unit sglangctl-switch.service: a 
 changes nothing for it. --follow TICKET prints its steps from byte --offset on, and last
 "@ OFFSET STATUS" (- while it runs): both may be called again after a lost link. --seen is the
 `time` of the state.json that the caller decided by (- for none): if it is another one now, nothing
-is changed. Exit status: 0 started, 1 failed, 2 no such engine or no readable configuration, 3 somebody
-else holds the GPUs and may not be ended (in both nothing was changed).
+is changed. Exit status: 0 started, 1 failed, 2 no such engine or no readable configuration, 3 refused:
+somebody else holds the GPUs and may not be ended, or systemd does not answer (in both nothing was changed).
 """
 
 from __future__ import annotations

@@ -83,8 +83,11 @@ def start(
 
 
 def active() -> bool:
-    """Whether the unit runs, or is about to."""
-    shown = systemd.show(UNIT, "ActiveState", "Job") or {}
+    """Whether the unit runs, or is about to; also where systemd does not answer: no answer does not
+    mean that it has ended."""
+    shown = systemd.show(UNIT, "ActiveState", "Job")
+    if shown is None:
+        return systemd.booted()
     return shown.get("ActiveState") in ("active", "activating", "deactivating") or shown.get(
         "Job", "0"
     ) not in ("", "0")

@@ -74,13 +74,7 @@ def refused(plan: Plan, recorder: Recorder) -> FreeResult:
     lines = plan.as_lines()
     for line in lines:
         recorder.step(line)
-    first = plan.refused[0]
-    who = f"{first.pid} {text.short(first.who)}" if first.pid else text.short(first.who)
-    more = f" and {len(plan.refused) - 1} more" if len(plan.refused) > 1 else ""
-    sentence = (
-        f"nothing was changed: {who}{more} may not be ended ({first.class_}: {first.reason}); "
-        f"allowed by: {first.allow}"
-    )
+    sentence = text.refusal_sentence(plan)
     return FreeResult(3, terminal.harmless(sentence), verdicts.REFUSED)
 
 

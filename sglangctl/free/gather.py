@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
-from sglangctl import classes, containers, holders, pidfds, procfs, units
+from sglangctl import classes, containers, holders, pidfds, procfs, systemd, units
 from sglangctl.config import EngineConfig, HostConfig
 from sglangctl.free.model import Situation
 
@@ -15,7 +15,9 @@ def situation(
     siblings: Sequence[EngineConfig],
 ) -> Situation:
     """One look; raises nothing for what the host has or lacks."""
-    shown = units.show([engine.unit, *engine.replaces])
+    asked = [engine.unit, *engine.replaces]
+    shown = units.show(asked)
+    unseen = list(asked) if shown is None and systemd.booted() else []
     context = holders.context_for(engine, host, siblings, shown or {})
     members = members_of(shown or {})
     related = {pid for pids in members.values() for pid in pids} | set(orphans(context.replaced))
@@ -30,7 +32,9 @@ def situation(
             for item in found
             if item.uses and item.system_unit and item.system_unit not in members
         }
-        more = units.show(sorted(others)) or {}
+        answer = units.show(sorted(others))
+        more = answer or {}
+        unseen += sorted(others) if answer is None else []
         shown = {**shown, **more}
         members = {**members, **members_of(more)}
     wanted = {item.container: item.container_engine for item in found if item.container}
@@ -41,6 +45,7 @@ def situation(
         holders=tuple(found),
         reading=looked.reading,
         units=shown,
+        unseen=tuple(unseen),
         members=members,
         containers=containers.inspect(wanted) if wanted else {},
         unreadable=looked.unreadable,

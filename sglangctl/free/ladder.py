@@ -163,7 +163,15 @@ class Ladder:
     def _members(self, names: set[str]) -> list[Target]:
         """The living processes of the cgroups, each held before its membership is checked."""
         found, root = [], membership.own_root()
-        for unit in (units.show(sorted(names)) or {}).values():
+        shown = units.show(sorted(names))
+        if shown is None and self.plan.situation is not None:
+            # No answer does not mean no process: look where the unit was when the plan was made.
+            shown = {
+                name: unit
+                for name, unit in (self.plan.situation.units or {}).items()
+                if unit.name in names
+            }
+        for unit in (shown or {}).values():
             for pid in unit.pids():
                 target = self._hold(pid)
                 if target.gone() or membership.of(pid, root).system_unit not in names:

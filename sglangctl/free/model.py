@@ -31,6 +31,8 @@ class Situation:
     """By id, of those in which a holder is."""
     unreadable: int = 0
     pidfds: bool = True
+    unseen: tuple[str, ...] = ()
+    """Units of which systemd, the init of this machine, does not say what they are."""
 
 
 @dataclass(frozen=True)
@@ -62,6 +64,10 @@ class ContainerStep:
     """docker, podman or nerdctl."""
     restart: str
     pids: tuple[int, ...]
+
+
+UNSEEN = "unseen"
+"""The class of a refusal that is about what cannot be looked at; `allow` is the next step."""
 
 
 @dataclass(frozen=True)
@@ -104,6 +110,11 @@ class Plan:
         return not (
             self.units_to_stop or self.containers_to_stop or self.processes_to_end or self.refused
         )
+
+    @property
+    def blind(self) -> bool:
+        """Refused because what it is about cannot be looked at."""
+        return any(refusal.class_ == UNSEEN for refusal in self.refused)
 
     def uses(self, gpu: int) -> bool:
         return self.targets is None or gpu in self.targets

@@ -59,8 +59,8 @@ def _notes(plan: Plan, situation: Situation) -> Iterator[str]:
                 f"`replaces` of {plan.engine} names {name}, and this host has no such unit (removed "
                 "since, or misspelt)"
             )
-    if situation.units is None and situation.engine.replaces:
-        yield "systemd does not answer: the units in `replaces` cannot be stopped"
+    if situation.units is None and situation.engine.replaces and not situation.unseen:
+        yield "systemd is not the init of this machine: no unit in `replaces` can be stopped"
     if situation.unreadable:
         yield f"{situation.unreadable} processes could not be looked at: run it as root"
     if not situation.pidfds:

@@ -24,7 +24,7 @@ def make(situation: Situation, policy: str = "declared", stop: bool = False) -> 
     """
     allowed = classes.POLICIES[policy]
     targets = targets_of(situation)
-    refused = list(_refused_units(situation))
+    refused = [*_unseen_units(situation), *_refused_units(situation)]
     steps = [*_replaced_units(situation), *_own_unit(situation, stop)]
     blocking = [holder for holder in situation.holders if in_the_way(holder, targets)]
     kept = [holder for holder in blocking if is_kept(holder, situation, targets)]
@@ -106,6 +106,18 @@ def is_kept(holder: Holder, situation: Situation, targets: set[int] | None) -> b
     sibling = next((one for one in situation.siblings if one.unit == holder.system_unit), None)
     on_ours = any(targets is None or gpu in targets for gpu in holder.memory_mib)
     return sibling is not None and not overlap(targets, gpus_of(sibling)) and not on_ours
+
+
+def _unseen_units(situation: Situation) -> Iterator[Refusal]:
+    """Without an answer of systemd nothing would be stopped, and the new engine started beside what
+    runs: on a host that swaps, `systemctl show` runs out of time."""
+    if situation.unseen:
+        yield Refusal(
+            model.UNSEEN,
+            ", ".join(situation.unseen),
+            "systemctl show does not answer, so what runs in them is not known",
+            "when `systemctl status` answers again (a host that swaps: free -m; top), call this again",
+        )
 
 
 def _refused_units(situation: Situation) -> Iterator[Refusal]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 
 from sglangctl import terminal
-from sglangctl.free.model import Plan, Refusal, UnitStep
+from sglangctl.free.model import UNSEEN, Plan, Refusal, UnitStep
 from sglangctl.holders import Holder
 
 TITLE = 70
@@ -31,7 +31,9 @@ def short(title: str) -> str:
 def _lines(plan: Plan) -> Iterator[str]:
     where = f"{gpus_text(plan.targets)} of {plan.engine}"
     if plan.refused:
-        yield f"refused, nothing is changed: {where} are held by what may not be ended"
+        why = "are held by what may not be ended"
+        why = "cannot be freed without an answer of systemd" if plan.blind else why
+        yield f"refused, nothing is changed: {where} {why}"
         for refusal in plan.refused:
             yield from _refusal(refusal)
     elif plan.empty:
@@ -79,7 +81,23 @@ def _holder(holder: Holder) -> str:
     return f"{holder.pid} {short(holder.title)} ({', '.join(facts)})"
 
 
+def refusal_sentence(plan: Plan) -> str:
+    """Why a refused plan changes nothing, by its first refusal, and the next step."""
+    first = plan.refused[0]
+    if first.class_ == UNSEEN:
+        return f"nothing was changed: cannot look at {first.who}: {first.reason}; {first.allow}"
+    who = f"{first.pid} {short(first.who)}" if first.pid else short(first.who)
+    more = f" and {len(plan.refused) - 1} more" if len(plan.refused) > 1 else ""
+    return (
+        f"nothing was changed: {who}{more} may not be ended ({first.class_}: {first.reason}); "
+        f"allowed by: {first.allow}"
+    )
+
+
 def _refusal(refusal: Refusal) -> Iterator[str]:
+    if refusal.class_ == UNSEEN:
+        yield f"  cannot look at {refusal.who}: {refusal.reason}; {refusal.allow}"
+        return
     who = short(refusal.who)
     if refusal.pid is not None:
         who = f"{refusal.pid} {who}"
