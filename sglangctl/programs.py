@@ -1,4 +1,5 @@
-"""Delete versions of this program that nothing uses: not the link, no process, no unit.
+"""Versions of this program: which one runs, and deleting those that nothing uses (not the link, no
+process, no unit).
 
 A zip that is replaced or deleted under a running process breaks its next import.
 """
@@ -6,6 +7,8 @@ A zip that is replaced or deleted under a running process breaks its next import
 from __future__ import annotations
 
 import argparse
+import os
+import sys
 from pathlib import Path
 
 from sglangctl import procfs
@@ -21,6 +24,22 @@ def run(args: argparse.Namespace) -> int:
     for path in prune(Paths()):
         print(f"removed {path}")
     return 0
+
+
+FROM_CHECKOUT = (
+    "import sys; sys.path.insert(0, sys.argv.pop(1)); from sglangctl.cli import main; "
+    "sys.exit(main(sys.argv[1:]))"
+)
+
+
+def again() -> list[str]:
+    """How this very program is started again: by the zipapp's own path (the link may move, and
+    its modules are imported through a descriptor), or from the checkout. Isolated: nothing is
+    imported from the folder that one happens to be in."""
+    python, origin = sys.executable or "python3", os.path.realpath(sys.argv[0])
+    if origin.endswith(".pyz"):
+        return [python, "-I", "-S", origin]
+    return [python, "-I", "-c", FROM_CHECKOUT, str(Path(__file__).resolve().parents[1])]
 
 
 def prune(paths: Paths) -> list[Path]:

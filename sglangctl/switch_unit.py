@@ -3,14 +3,12 @@ changes nothing for it."""
 
 from __future__ import annotations
 
-import os
 import re
-import sys
 import time
 from collections.abc import Sequence
 from pathlib import Path
 
-from sglangctl import lock, systemd
+from sglangctl import lock, programs, systemd
 from sglangctl.files import write_atomic
 from sglangctl.paths import Paths
 from sglangctl.switch_error import SwitchError
@@ -55,7 +53,7 @@ def start(
         "--no-block",
         "--property=Type=exec",
         f"--setenv=SGLANGCTL_SWITCH={checked_ticket(ticket)}",
-        *program(),
+        *programs.again(),
         "switch",
         *arguments,
         *([] if config is None else [f"--config={handed_on}"]),
@@ -91,11 +89,3 @@ def active() -> bool:
     return shown.get("ActiveState") in ("active", "activating", "deactivating") or shown.get(
         "Job", "0"
     ) not in ("", "0")
-
-
-def program() -> list[str]:
-    """How to start this very program again: by the digest's own path, not through the link."""
-    origin = os.path.realpath(sys.argv[0])
-    if origin.endswith(".pyz"):
-        return [sys.executable, "-I", "-S", origin]
-    return [sys.executable, "-m", "sglangctl"]

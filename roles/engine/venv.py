@@ -124,14 +124,15 @@ def build_venv(host: Host, venv: Venv, sudo: bool, live: bool) -> None:
     """
     python = f"{venv.path}/bin/python"
     options = ["--system-site-packages"] if venv.system_site_packages else []
+    # Isolated (-I): root must not run a module that lies in the folder where the login begins.
     verify = [python, "-I", "-c", VERIFY, json.dumps(venv.packages), venv.marker]
     make = [
         ["echo", f"{STEP}creating the venv"],
         ["rm", "-rf", "--", venv.path],
-        [venv.python, "-m", "venv", *options, venv.path],
+        [venv.python, "-I", "-m", "venv", *options, venv.path],
         ["echo", f"{STEP}installing the packages"],
         [
-            *(python, "-m", "pip", "install", "--no-input", "--disable-pip-version-check"),
+            *(python, "-I", "-m", "pip", "install", "--no-input", "--disable-pip-version-check"),
             *("--progress-bar=off", *venv.pip_arguments, "--", *venv.packages),
         ],
     ]

@@ -180,7 +180,7 @@ def _prove(
             f"sglangctl kernel inspect {final} --sm {sm}",
         )
     done = command_line.run(
-        [str(tools.python), "-m", "pip", "install", *INSTALL, "--", str(final)],
+        tools.pip("install", *INSTALL, "--", str(final)),
         place.log,
     )
     if done.returncode:

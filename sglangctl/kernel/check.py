@@ -85,12 +85,12 @@ def check(
     read, write = os.pipe()
     try:
         process = subprocess.Popen(
-            [str(venv.python), "-X", "faulthandler", "-c", PROGRAM, str(write)],
+            [str(venv.python), "-I", "-B", "-X", "faulthandler", "-c", PROGRAM, str(write)],
             stdin=subprocess.DEVNULL,
             stdout=subprocess.DEVNULL,
             stderr=subprocess.PIPE,
             pass_fds=(write,),
-            env={**os.environ, "PYTHONDONTWRITEBYTECODE": "1", **(environment or {})},
+            env={**os.environ, **(environment or {})},
             start_new_session=True,
         )
     except OSError as error:

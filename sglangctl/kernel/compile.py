@@ -103,13 +103,12 @@ def build(
 
 def command(tools: Venv, root: Path, output: Path) -> list[str]:
     """pip, building a wheel from the source as it is, with a build folder that is kept."""
-    return [
-        str(tools.python),
-        *["-m", "pip", "wheel", "-v", "--no-input", "--disable-pip-version-check"],
+    return tools.pip(
+        *["wheel", "-v", "--no-input", "--disable-pip-version-check"],
         *["--no-build-isolation", "--no-deps", "--no-cache-dir"],
         f"--config-settings=build-dir={root / 'build'}",
         *["--wheel-dir", str(output), "--", "."],
-    ]
+    )
 
 
 def variables(

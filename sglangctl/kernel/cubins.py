@@ -64,7 +64,7 @@ def fetch_cuobjdump(python: str = sys.executable, paths: Paths | None = None) ->
     fresh = folder.with_name(f".tools-{os.getpid()}")
     fresh.parent.mkdir(parents=True, exist_ok=True)
     done = subprocess.run(
-        [python, "-m", "pip", "install", *PIP_OPTIONS, "--target", str(fresh), PACKAGE],
+        [python, "-I", "-m", "pip", "install", *PIP_OPTIONS, "--target", str(fresh), PACKAGE],
         stdin=subprocess.DEVNULL,
         capture_output=True,
         text=True,

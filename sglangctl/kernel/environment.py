@@ -43,7 +43,8 @@ def prepare(request: Request, folder: Path, project: Path, log: Path) -> venv.Ve
     if not (root / ".complete").exists():
         shutil.rmtree(root, ignore_errors=True)
         python = str(engine.python) if engine else request.python
-        _run([python, "-m", "venv", str(root)], log, "the build's environment cannot be made")
+        make = [python, "-I", "-m", "venv", str(root)]
+        _run(make, log, "the build's environment cannot be made")
         own = venv.load(root)
         if engine:
             lines = [str(path) for path in engine.path if not STDLIB.fullmatch(path.name)]
@@ -52,7 +53,7 @@ def prepare(request: Request, folder: Path, project: Path, log: Path) -> venv.Ve
             # The local part (+cu130) is not in the index's names; what came is compared below.
             wanted.append(f"torch=={request.inputs.torch.split('+')[0]}")
         _run(
-            [str(own.python), "-m", "pip", "install", *PIP, *request.pip_arguments, "--", *wanted],
+            own.pip("install", *PIP, *request.pip_arguments, "--", *wanted),
             log,
             f"pip cannot install {' '.join(wanted)}",
         )

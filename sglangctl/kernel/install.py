@@ -97,7 +97,7 @@ def fetch_stock(
 def pip(venv: Venv, arguments: Sequence[str], sentence: str) -> None:
     """Run the environment's pip; InstallError with its last words."""
     done = subprocess.run(
-        [str(venv.python), "-m", "pip", *arguments],
+        venv.pip(*arguments),
         stdin=subprocess.DEVNULL,
         capture_output=True,
         text=True,

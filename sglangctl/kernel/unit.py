@@ -9,26 +9,16 @@ from __future__ import annotations
 import fcntl
 import os
 import subprocess
-import sys
 from collections.abc import Sequence
 from pathlib import Path
 
-from sglangctl import procfs, systemd
+from sglangctl import procfs, programs, systemd
 from sglangctl.kernel import jobs, memory
 from sglangctl.kernel.record import JOURNAL, BuildError
 from sglangctl.kernel.request import Request, folder, unit
 from sglangctl.paths import Paths
 
 PID = "pid"
-
-
-def program() -> list[str]:
-    """How this very program is started again: by the zipapp's own path (the link may move, and
-    its modules are imported through a descriptor), or from the checkout."""
-    origin = os.path.realpath(sys.argv[0])
-    if origin.endswith(".pyz"):
-        return [sys.executable or "python3", "-I", "-S", origin]
-    return [sys.executable or "python3", "-m", "sglangctl"]
 
 
 def start(request: Request, paths: Paths) -> str:
@@ -42,7 +32,7 @@ def start(request: Request, paths: Paths) -> str:
             return "running"
         # Or who follows would take the end of the run before for the end of this one.
         (root / JOURNAL).unlink(missing_ok=True)
-        argv = [*program(), "kernel", "build", "--run", request.key]
+        argv = [*programs.again(), "kernel", "build", "--run", request.key]
         if not systemd.booted():
             _start_session(argv, root)
             return "started"

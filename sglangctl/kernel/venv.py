@@ -69,6 +69,11 @@ class Venv:
         """`cp312`."""
         return "cp{}{}".format(*self.version)
 
+    def pip(self, *arguments: str) -> list[str]:
+        """Its pip's command line: isolated (-I), because root must not run a pip/ or torch.py that
+        lies in the folder one happens to be in; unbuffered, because a log of it is followed."""
+        return [str(self.python), "-I", "-u", "-m", "pip", *arguments]
+
     def torch(self) -> Torch | None:
         """The torch that an import would find; None without one."""
         for folder in self.path:

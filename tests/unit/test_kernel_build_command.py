@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 
 from roles.host import program
-from sglangctl import procfs
+from sglangctl import procfs, programs
 from sglangctl.cli import main
 from sglangctl.kernel import build_command, request, unit
 from sglangctl.paths import Paths
@@ -144,9 +144,9 @@ def test_the_build_s_process_is_this_very_program(
     path.write_bytes(program.archive())
     (tmp_path / "sglangctl").symlink_to(path)
     monkeypatch.setattr("sys.argv", [str(tmp_path / "sglangctl")])
-    assert unit.program()[1:] == ["-I", "-S", str(path)]
+    assert programs.again()[1:] == ["-I", "-S", str(path)]
     done = subprocess.run(
-        [*unit.program(), "kernel", "build", "--list"],
+        [*programs.again(), "kernel", "build", "--list"],
         capture_output=True,
         text=True,
         cwd=tmp_path,
