@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import re
+from contextlib import suppress
 from pathlib import Path
 
 from sglangctl import procfs
+from sglangctl.folders import folders_below
 
 CGROUP = Path("/sys/fs/cgroup")
 UNIT = re.compile(r"[^/]+\.(?:service|scope|socket|mount|slice)$")
@@ -69,9 +71,8 @@ def folder_of_unit(control_group: str, root: Path = CGROUP) -> Path | None:
 def pids_in(folder: Path) -> list[int]:
     """All processes of a cgroup and of the cgroups below it; empty when it is gone."""
     found: list[int] = []
-    try:
-        for file in [folder / "cgroup.procs", *folder.rglob("*/cgroup.procs")]:
-            found += [int(line) for line in file.read_text().split()]
-    except OSError:
-        return found
+    for one in folders_below(folder):
+        # One that has gone meanwhile must not hide the processes of the others.
+        with suppress(OSError), open(f"{one}/cgroup.procs", encoding="ascii") as file:
+            found += [int(line) for line in file.read().split()]
     return found

@@ -12,6 +12,8 @@ from sglangctl import ours, release
 from sglangctl.config import EngineConfig, HostConfig
 from sglangctl.paths import OWN_USER, Paths, checked_name
 from sglangctl.remove import VENV, other_engines
+from sglangctl.switch_error import SwitchError
+from sglangctl.terminal import harmless
 
 
 def unconfigured(wanted: Mapping[str, Iterable[str]]) -> dict[str, EngineConfig]:
@@ -70,7 +72,7 @@ def removal(name: str, paths: Paths) -> dict[str, Any]:
         return {"lines": [], "refused": f"{unit} was not made by sglang-provision"}
     try:
         return {"lines": list(_lines(name, paths)), "refused": None}
-    except release.ReleaseError as error:
+    except (release.ReleaseError, SwitchError) as error:
         return {"lines": [], "refused": str(error)}
 
 
@@ -81,7 +83,7 @@ def _lines(name: str, paths: Paths) -> Iterator[str]:
             continue
         weights = ours.weights_in(path)
         if weights is not None:
-            yield f"stays: {path}: there are weights in it ({weights})"
+            yield harmless(f"stays: {path}: there are weights in it ({weights})")
         else:
             yield f"remove {path}"
     if not last:

@@ -5,12 +5,16 @@ from __future__ import annotations
 
 from pathlib import Path
 
+from sglangctl import systemd
 from sglangctl.paths import Paths
+from sglangctl.switch_error import SwitchError
 
 HEAD = "# Made by sglang-provision"
 """First line of each of our units."""
 MARKER = "sglang-provision.json"
 """In each finished venv of ours."""
+FIND_S = 600.0
+"""For a look through a folder of ours, on a slow disk."""
 WEIGHTS = ("*.safetensors", "*.gguf", "pytorch_model*.bin", "consolidated*.pth")
 
 
@@ -24,10 +28,25 @@ def foreign_unit(path: Path) -> bool:
 
 
 def weights_in(folder: Path) -> Path | None:
-    """A weight file below `folder`, None when there is none: these are never deleted."""
+    """A weight file below `folder`, None when there is none: these are never deleted.
+
+    SwitchError where that cannot be told. By find(1), which no folder is too deep for: an engine's
+    cache is its user's, who may nest folders beyond Python's stack and the longest path.
+    """
     if not folder.is_dir() or folder.is_symlink():
         return None
-    return next((found for pattern in WEIGHTS for found in folder.rglob(pattern)), None)
+    names = [word for pattern in WEIGHTS for word in ("-o", "-name", pattern)][1:]
+    argv = ["find", "-P", str(folder), "(", *names, ")", "-print0", "-quit"]
+    result = systemd.run(argv, FIND_S)
+    found = result.stdout.partition("\0")[0]
+    if found:
+        return Path(found)
+    if not result.ok:
+        said = (result.stderr.strip().splitlines() or ["find gave no reason"])[0]
+        raise SwitchError(
+            f"{folder} cannot be searched for weights ({said}); look at it, then call this again"
+        )
+    return None
 
 
 def venvs(paths: Paths) -> list[Path]:

@@ -9,9 +9,9 @@ from __future__ import annotations
 
 import argparse
 import json
+import os
 import pwd
 import re
-import shutil
 import sys
 from pathlib import Path
 from typing import Any
@@ -25,7 +25,10 @@ from sglangctl.release import ReleaseError
 from sglangctl.stop import stop, stop_by_name
 from sglangctl.switch import Say
 from sglangctl.switch_error import SwitchError
+from sglangctl.terminal import harmless
 
+RM_S = 3600.0
+"""A limit for what hangs, not for what is large."""
 VENV = re.compile(r"[0-9a-f]{16}")
 """How our venvs are named: by a digest of their pins."""
 
@@ -144,15 +147,26 @@ def gone(path: Path, say: Say) -> None:
     weights in it stays."""
     found = ours.weights_in(path)
     if found is not None:
-        say(f"{path} stays: there are weights in it ({found})")
+        say(harmless(f"{path} stays: there are weights in it ({found})"))
         return
     if path.is_symlink() or path.is_file():
         path.unlink()
     elif path.is_dir():
-        shutil.rmtree(path)
+        remove_tree(path)
     else:
         return
     say(f"removed {path}")
+
+
+def remove_tree(folder: Path) -> None:
+    """By rm(1), which no folder is too deep for, and which leaves what is mounted below alone."""
+    argv = ["rm", "-rf", "--one-file-system", "--", str(folder)]
+    result = systemd.run(argv, RM_S)
+    if not result.ok or os.path.lexists(folder):
+        said = (result.stderr.strip().splitlines() or ["rm gave no reason"])[0]
+        raise SwitchError(
+            harmless(f"{folder} cannot be removed: {said}; put that right, then call this again")
+        )
 
 
 def remove_empty(*folders: Path) -> None:

@@ -18,11 +18,12 @@ import math
 import os
 import stat
 import time
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 
 from sglangctl import procfs
+from sglangctl.folders import folders_below
 from sglangctl.terminal import harmless
 
 NAME = "lock"
@@ -55,7 +56,9 @@ def find(folders: Iterable[Path], walk_s: float = math.inf) -> list[Lock]:
     end = time.monotonic() + walk_s
     seen: dict[tuple[int, int], tuple[str, int]] = {}
     for folder in folders:
-        for root in _below(folder, end):
+        for root in folders_below(folder):
+            if time.monotonic() > end:
+                break
             path = os.path.join(root, NAME)
             try:
                 status = os.lstat(path)
@@ -117,21 +120,6 @@ def _is(lock: Lock, name: str, folder: int) -> bool:
     except OSError:
         return False
     return (status.st_dev, status.st_ino) == (lock.device, lock.inode)
-
-
-def _below(top: Path, end: float) -> Iterator[str]:
-    """The folders from `top` downwards, without recursion (they may be nested as deep as they
-    like), until the clock says `end`. Links are not followed, what cannot be read is left out."""
-    waiting = [str(top)]
-    while waiting and time.monotonic() <= end:
-        folder = waiting.pop()
-        try:
-            with os.scandir(folder) as entries:
-                inner = [entry.path for entry in entries if entry.is_dir(follow_symlinks=False)]
-        except OSError:
-            continue
-        yield folder
-        waiting += inner
 
 
 def default_folders() -> list[Path]:

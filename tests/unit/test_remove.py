@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import os
+import subprocess
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
-from sglangctl import ours, remove
+from sglangctl import endings, ours, remove
 from sglangctl.files import link_atomic
 from sglangctl.paths import Paths
 from sglangctl.switch_error import SwitchError
@@ -108,3 +111,68 @@ def test_a_venv_that_was_never_finished_goes_with_the_last_engine(paths: Paths) 
     remove.remove("kimi", paths, print)
     assert not half.exists()
     assert mine.exists()
+
+
+def deep(folder: Path, *files: str) -> Path:
+    """Folders in `folder`, nested deeper than Python's stack and the longest path."""
+    folder.mkdir(parents=True)
+    here = os.open(".", os.O_RDONLY)
+    try:
+        os.chdir(folder)
+        for _ in range(2500):
+            os.mkdir("a")
+            os.chdir("a")
+        for name in files:
+            Path(name).symlink_to("blob")
+    finally:
+        os.fchdir(here)
+        os.close(here)
+    return folder
+
+
+@pytest.fixture
+def cache(paths: Paths) -> Iterator[Path]:
+    """The cache of the engine kimi, which its own user writes; pytest cannot delete such a one."""
+    folder = paths.root / "var/cache/sglang/kimi"
+    yield folder
+    subprocess.run(["rm", "-rf", "--", str(folder)], check=True)
+
+
+def test_a_cache_as_deep_as_its_user_likes_goes(paths: Paths, cache: Path) -> None:
+    make(paths, "etc/systemd/system/sglang-kimi.service", OURS)
+    deep(cache / "nested")
+    assert any(f"remove {cache}" in line for line in endings.removal("kimi", paths)["lines"])
+    said: list[str] = []
+    remove.remove("kimi", paths, said.append)
+    assert not cache.exists()
+    assert f"removed {cache}" in said and said[-1] == "kimi is removed"
+
+
+def test_weights_in_the_deep_stay(paths: Paths, cache: Path) -> None:
+    deep(cache / "nested", "\x1b[31m.safetensors")
+    said: list[str] = []
+    remove.gone(cache, said.append)
+    (line,) = said
+    assert "stays: there are weights in it" in line and "\x1b" not in line
+    assert cache.exists()
+
+
+def test_what_cannot_be_removed_is_a_failure_with_its_reason(
+    paths: Paths, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    log = make(paths, "var/log/sglang/kimi/engine.log")
+    tool = paths.root.parent / "tools/rm"
+    tool.write_text("#!/bin/sh\necho 'rm: cannot remove x: Read-only file system' >&2\nexit 1\n")
+    tool.chmod(0o755)
+    with pytest.raises(
+        SwitchError, match=r"cannot be removed: rm: .* Read-only .* call this again"
+    ):
+        remove.gone(log.parent, print)
+    tool.unlink()
+    tool = tool.with_name("find")
+    tool.write_text("#!/bin/sh\necho 'find: x: Input/output error' >&2\nexit 1\n")
+    tool.chmod(0o755)
+    with pytest.raises(SwitchError, match=r"cannot be searched for weights .*Input/output error"):
+        remove.gone(log.parent, print)
+    assert "Input/output" in endings.removal("kimi", paths)["refused"]
+    assert log.exists()
