@@ -4,30 +4,25 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
-MASK = "***"
-SECRET_NAME = re.compile(r"(?i)(api[-_]?key|token|secret|password|passwd|credential)")
-"""A flag or variable with such a name holds a secret. `tokens` (a number) does not: see below."""
-CERTAIN = re.compile(r"(?i)(?:^|[-_])(?:api[-_]?key|password|passwd|secret|credentials?)$")
-"""A name that ends so holds one, whatever stands before it."""
-NOT_SECRET = re.compile(
-    r"(?i)tokens|tokenizer|token[-_](num|id|worker|usage|step|latency|map|distribution)|"
-    r"(first|per)[-_]token"
-)
-"""Names with `token` that hold numbers or files: all such flags of SGLang 0.5.9 to 0.5.23."""
+from sglangctl.secret_names import MASK, is_secret_name, mask_addresses
+from sglangctl.secret_text import mask_argv, secrets_in_argv
 
-ADDRESS = re.compile(r"(\b[A-Za-z][A-Za-z0-9+.-]{0,31}://)[^/\s:@]*:[^/\s@]*@")
-"""An address with a user and a password; without a password the user is no secret (ssh://git@)."""
-
-
-def is_secret_name(name: str) -> bool:
-    """Whether a flag's or variable's name says that its value is a secret."""
-    if CERTAIN.search(name):
-        return True
-    return bool(SECRET_NAME.search(name)) and not NOT_SECRET.search(name)
+__all__ = [
+    "MASK",
+    "Masker",
+    "is_secret_name",
+    "mask_addresses",
+    "mask_argv",
+    "read_engine_yaml",
+    "read_env",
+    "secrets_in_argv",
+    "secrets_of",
+    "written",
+]
 
 
 class Masker:
@@ -42,37 +37,6 @@ class Masker:
 
     def mask(self, text: str) -> str:
         return self._pattern.sub(MASK, text) if self._pattern else text
-
-
-def mask_argv(argv: Sequence[str]) -> list[str]:
-    """A command line for showing: `--api-key X`, `--api-key=X` and `HF_TOKEN=X` without the X."""
-    shown, hide = [], False
-    for word in argv:
-        name, separator, _ = word.partition("=")
-        bare = name.lstrip("-")
-        secret = len(bare) <= 64 and is_secret_name(bare)
-        if hide and not word.startswith("--"):
-            shown.append(MASK)
-        elif separator and secret:
-            shown.append(f"{name}={MASK}")
-        else:
-            shown.append(word)
-        hide = secret and not separator and word.startswith("--")
-    return [mask_addresses(word) for word in shown]
-
-
-def mask_addresses(text: str) -> str:
-    """A text without the user and password of `scheme://user:password@host`."""
-    return ADDRESS.sub(rf"\1{MASK}@", text)
-
-
-def secrets_in_argv(argv: Sequence[str]) -> list[str]:
-    """The values that `mask_argv` hides."""
-    return [
-        word.partition("=")[2] if shown.endswith(f"={MASK}") else word
-        for word, shown in zip(argv, mask_argv(argv))
-        if word != shown
-    ]
 
 
 def written(secret: str) -> list[str]:

@@ -10,28 +10,22 @@ import json
 import re
 from typing import Any
 
-from sglangctl.masking import MASK, is_secret_name, mask_addresses
+from sglangctl.secret_names import MASK, is_secret_name, mask_addresses
+from sglangctl.secret_text import mask_argv, mask_text
 
-FLAG = re.compile(
-    r"(?i)(--?[a-z0-9-]*(?:api[-_]?key|password|passwd|secret|credential|auth[-_]?token|hf[-_]?token)"
-    r"[a-z0-9-]*)(=|\s+|\x00|\"\s*,\s*\"|'\s*,\s*')([^\s\x00\"',]+)"
-)
-ASSIGNMENT = re.compile(
-    r"(?i)\b([a-z0-9_]*(?:api_?key|password|passwd|secret|credential|token)[a-z0-9_]*)"
-    r"(=|['\"]?:\s*)(['\"]?)([^\s'\",]{4,})"
-)
 KNOWN_SHAPES = re.compile(
-    r"\bhf_[A-Za-z0-9]{20,}|\bsk-[A-Za-z0-9_-]{16,}|\bgh[pousr]_[A-Za-z0-9]{20,}|\bAKIA[0-9A-Z]{16}\b"
+    r"(?<![A-Za-z0-9_-])(?:hf_[A-Za-z0-9]{20,}|sk-[A-Za-z0-9_-]{16,}|gh[pousr]_[A-Za-z0-9]{20,}|"
+    r"github_pat_[A-Za-z0-9_]{20,}|gl[a-z]{1,6}-[A-Za-z0-9_-]{20,}|nvapi-[A-Za-z0-9_-]{20,}|"
+    r"xox[a-z]-[A-Za-z0-9-]{10,}|AKIA[0-9A-Z]{16}\b|"
+    r"eyJ[A-Za-z0-9_-]{10,}\.[A-Za-z0-9_-]{10,}\.[A-Za-z0-9_-]*)"
 )
 BEARER = re.compile(r"(?i)(\bbearer\s+)[A-Za-z0-9._~+/=-]{8,}")
 SERIAL = re.compile(r"(?i)(serial number\s*:\s*).*")
-NUMBER = re.compile(r"[0-9.]+|None|null|true|false", re.I)
 
 
 def scrub(text: str) -> str:
     """Text with what looks like a secret taken out."""
-    text = FLAG.sub(rf"\1\2{MASK}", text)
-    text = ASSIGNMENT.sub(_assignment, text)
+    text = mask_text(text)
     text = KNOWN_SHAPES.sub(MASK, text)
     text = mask_addresses(text)
     text = BEARER.sub(rf"\1{MASK}", text)
@@ -68,27 +62,15 @@ def scrub_value(value: Any, depth: int = 0) -> Any:
     if isinstance(value, dict):
         return {
             key: MASK
-            if isinstance(item, str) and is_secret_name(key)
+            if isinstance(item, (str, list, dict)) and is_secret_name(key)
             else scrub_value(item, depth + 1)
             for key, item in value.items()
         }
     if isinstance(value, list):
-        flags = [None, *value[:-1]]
+        words = [item if isinstance(item, str) else "" for item in value]
+        # It may be a command line: what follows a secret's flag goes too.
         return [
-            MASK
-            if isinstance(flag, str)
-            and flag.startswith("-")
-            and "=" not in flag
-            and isinstance(item, str)
-            and is_secret_name(flag)
-            else scrub_value(item, depth + 1)
-            for flag, item in zip(flags, value)
+            scrub(shown) if isinstance(item, str) else scrub_value(item, depth + 1)
+            for item, shown in zip(value, mask_argv(words))
         ]
     return value
-
-
-def _assignment(match: re.Match[str]) -> str:
-    name, sign, quote, value = match.groups()
-    if not is_secret_name(name) or NUMBER.fullmatch(value):
-        return match.group()
-    return f"{name}{sign}{quote}{MASK}"

@@ -7,6 +7,7 @@ import json
 import os
 import stat
 import tarfile
+import time
 from pathlib import Path
 
 import pytest
@@ -201,6 +202,11 @@ def test_where_it_cannot_be_written(
         ("max_total_num_tokens=2031616, token usage: 0.01", "max_total_num_tokens=2031616, token"),
         ("tokenizer_path='/models/kimi'", "tokenizer_path='/models/kimi'"),
         ("bos_token_id=1 pad_token=None", "bos_token_id=1 pad_token=None"),
+        ("eos_token='</s>' port=1", "eos_token='</s>' port=1"),
+        ("argument --api-key: expected one argument", "argument --api-key: expected one argument"),
+        ("/run/secret: Permission denied", "/run/secret: Permission denied"),
+        ("--api-key-file /etc/k --port 1", "--api-key-file *** --port 1"),
+        ('{"token":null,"port":1}', '{"token":null,"port":1}'),
     ],
 )
 def test_scrub(text: str, expected: str | None) -> None:
@@ -208,6 +214,65 @@ def test_scrub(text: str, expected: str | None) -> None:
         assert "1320123456789" not in scrub(text)
     else:
         assert scrub(text).startswith(expected)
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        'serve /m --api-key "%s" --port 8000',
+        "serve /m --api-key '%s' --port 8000",
+        "serve /m --api-key='%s' --port 8000",
+        "serve /m --api-key first %s --port 8000",
+        "serve /m --api-key first,%s --port 8000",
+        "serve /m -api-key %s --port 8000",
+        "serve /m --token %s --port 8000",
+        "serve /m --api-key\0%s\0--port 8000",
+        "serve /m --api-key --%s --port 8000",
+        "sh -c 'exec serve /m --api-key %s' --port 8000",
+        "x-api-key: %s\nserve /m --port 8000",
+        "{'x-api-key': '%s'} /m --port 8000",
+        "pip https://%s@mirror.example/m --port 8000 /m",
+        "api_key='one %s' model=/m --port 8000",
+        "api_key=['%s'] model=/m --port 8000",
+        'api_key=["one", "%s"], model=/m --port 8000',
+        "api_key = %s /m --port 8000",
+        '{"api_key": "one\\"%s", "model": "/m --port 8000"}',
+        '{\\"api_key\\": \\"%s\\", \\"model\\": \\"/m --port 8000\\"}',
+        '["serve", "/m", "--api-key", "one", "%s", "--port 8000"]',
+        "['serve', '/m', '--api-key', '%s', '--port 8000']",
+        "curl -u user:%s http://h/m --port 8000",
+        "curl --user=user:%s http://h/m --port 8000",
+        "Authorization: Basic %s\n/m --port 8000",
+        'curl -H "Authorization: Bearer %s" http://h/m --port 8000',
+        "{'authorization': 'Digest %s'} /m --port 8000",
+        "/m --port 8000 glpat-%sabcdefghij-0123",
+    ],
+)
+def test_scrub_takes_the_secret_and_leaves_the_rest(text: str) -> None:
+    for scrubbed in (
+        scrub(text % "S3CRET"),
+        scrub_file("state.json", json.dumps({"sources": {"/u": text % "S3CRET"}})),
+        scrub_event(json.dumps({"argv": ["sh", "-c", "cd /; " + text % "S3CRET"]})),
+    ):
+        assert "S3CRET" not in scrubbed
+        assert "/m" in scrubbed
+        assert "port" in scrubbed and "8000" in scrubbed
+
+
+SLOW = [
+    "-", "apikey", "apikey=", "--api-key ", "api_key='", "api_key='\\", '"--api-key", ', "api_key=[",
+    "api_key=['a',", "token", "=a:", "://", "a://", "http://a:", "https://", "eyJ-", "sk-", "gl",
+    "bearer ", "authorization: ", "token=\\\"", "serial number ", "?a", "&a", "-u curl", "\\",
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("piece", SLOW)
+def test_scrub_takes_time_in_proportion_to_the_text(piece: str) -> None:
+    text = piece * (200_000 // len(piece))
+    for whole in (text, f"token='{text}", f"token={text}"):
+        began = time.process_time()
+        scrub(whole)
+        assert time.process_time() - began < 2
 
 
 @given(

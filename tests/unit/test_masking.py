@@ -10,6 +10,7 @@ from sglangctl.masking import (
     mask_argv,
     read_engine_yaml,
     read_env,
+    secrets_in_argv,
     secrets_of,
 )
 
@@ -46,6 +47,77 @@ def test_masker_replaces_the_longest_first_and_its_escaped_form() -> None:
 def test_addresses_without_their_passwords(text: str, masked: str) -> None:
     assert mask_addresses(text) == masked
     assert mask_argv(["curl", text]) == ["curl", masked]
+
+
+@pytest.mark.parametrize(
+    ("argv", "shown", "secrets"),
+    [
+        (
+            ["vllm", "--api-key", "S1", "--port", "1"],
+            ["vllm", "--api-key", "***", "--port", "1"],
+            ["S1"],
+        ),
+        (["vllm", "--api-key=S1", "/m"], ["vllm", "--api-key=***", "/m"], ["S1"]),
+        (["env", "HF_TOKEN=S1", "x"], ["env", "HF_TOKEN=***", "x"], ["S1"]),
+        (["vllm", "-api-key", "S1", "-x"], ["vllm", "-api-key", "***", "-x"], ["S1"]),
+        (
+            ["vllm", "--api-key", "S1", "second-one", "/models/m", "--port", "1"],
+            ["vllm", "--api-key", "***", "***", "***", "--port", "1"],
+            ["S1", "second-one"],
+        ),
+        (
+            ["x", "--api-key", "--S1", "--port", "1"],
+            ["x", "--api-key", "***", "--port", "1"],
+            ["--S1"],
+        ),
+        (
+            ["sh", "-c", "exec vllm serve /m --api-key S1 --port 1"],
+            ["sh", "-c", "exec vllm serve /m --api-key *** --port 1"],
+            ["S1"],
+        ),
+        (
+            ["curl", "-H", "Authorization: Bearer S1", "http://h/v1"],
+            ["curl", "-H", "Authorization: Bearer ***", "http://h/v1"],
+            ["S1"],
+        ),
+        (["vllm serve /m --api-key S1 --port 1"], ["vllm serve /m --api-key *** --port 1"], ["S1"]),
+        (["curl", "-u", "me:S1", "http://h"], ["curl", "-u", "***", "http://h"], ["me:S1"]),
+        (["sudo", "-u", "me:grp", "x"], ["sudo", "-u", "me:grp", "x"], []),
+        (
+            [
+                "python3",
+                "-m",
+                "x",
+                "--model-path",
+                "/m",
+                "--tokenizer-path",
+                "/t",
+                "--max-total-tokens",
+                "5",
+            ],
+            [
+                "python3",
+                "-m",
+                "x",
+                "--model-path",
+                "/m",
+                "--tokenizer-path",
+                "/t",
+                "--max-total-tokens",
+                "5",
+            ],
+            [],
+        ),
+        (
+            ["x", "--json-model-override-args", '{"a": 1}'],
+            ["x", "--json-model-override-args", '{"a": 1}'],
+            [],
+        ),
+    ],
+)
+def test_command_lines(argv: list[str], shown: list[str], secrets: list[str]) -> None:
+    assert mask_argv(argv) == shown
+    assert secrets_in_argv(argv) == secrets
 
 
 def test_a_long_text_without_an_address_is_looked_through_quickly() -> None:

@@ -6,17 +6,19 @@ import copy
 import json
 import os
 import socket
+import time
 from dataclasses import asdict
 from pathlib import Path
 
 import pytest
 
-from roles.spec import Secret, flags, render
+from roles.spec import Secret, credentials, flags, render
 from roles.spec.entry import host_data
 from roles.spec.flag_names import FLAGS
 from roles.spec.render import engine_json
 from sglangctl.files import masked_text
 from sglangctl.masking import secrets_of
+from sglangctl.scrub import scrub
 from tests.unit.spec_case import engine, engine_errors, engine_text, load, only
 
 KEY = "sk-planted-0123456789"
@@ -267,3 +269,34 @@ def test_a_variable_for_a_secret_is_refused_and_not_shown() -> None:
     (error,) = engine_errors(f"environment: {{HF_TOKEN: {KEY}}}")
     assert error.startswith("environment.HF_TOKEN: found a variable for a secret")
     assert KEY not in error
+
+
+@pytest.mark.parametrize(
+    "piece", ["-", "=a:", "a:", "://", "://a:", "?a", "&", "https://", "apikey"]
+)
+def test_a_value_is_looked_at_in_time_in_proportion_to_its_length(piece: str) -> None:
+    text = piece * (60_000 // len(piece))
+    began = time.process_time()
+    assert not credentials.in_argument(text) and not credentials.in_variable("http_proxy", text)
+    assert scrub(text) == text
+    assert time.process_time() - began < 1
+
+
+@pytest.mark.parametrize(
+    ("text", "found"),
+    [
+        ("user:pw@proxy:3128", True),
+        ("http=user:pw@proxy", True),
+        ("a b=c:pw@proxy", True),
+        ("a user:pw@proxy", False),
+        ("proxy:3128", False),
+        ("user@proxy:3128", False),
+        ("https://TOKEN@h", True),
+        ("ssh://git@h", False),
+        ("https://u:p:w@h", True),
+        ("https://h/?a=b&api_key=x", True),
+        ("https://h/?max_tokens=5", False),
+    ],
+)
+def test_credentials_in_an_argument(text: str, found: bool) -> None:
+    assert credentials.in_argument(text) is found
