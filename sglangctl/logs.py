@@ -21,6 +21,11 @@ from sglangctl.paths import Paths
 from sglangctl.terminal import harmless, without_ansi
 
 BLOCK = 1 << 16
+BACK = 16 << 20
+"""Bytes that are looked through for the last lines: the engine may write as long a line as it likes,
+or make its log a hole of any size."""
+LINE_SHOWN = 1 << 16
+"""Characters of a line that are shown, the last ones."""
 LOOK_S = 0.2
 
 
@@ -74,8 +79,10 @@ def all_secrets(name: str, paths: Paths) -> list[str]:
 
 def shown(line: bytes, masker: Masker) -> str:
     """One line as it may be printed."""
-    text = without_ansi(line.decode("utf-8", "backslashreplace"))
-    return harmless(masker.mask(text))
+    text = masker.mask(without_ansi(line.decode("utf-8", "backslashreplace")))
+    if len(text) > LINE_SHOWN:
+        text = f"[sglangctl: {len(text) - LINE_SHOWN} characters left out] {text[-LINE_SHOWN:]}"
+    return harmless(text)
 
 
 def redrawn(line: bytes) -> bytes:
@@ -98,17 +105,24 @@ def last_lines(file: Path, count: int, end: int) -> list[bytes]:
 
 
 def tail_of(file: Path, count: int, end: int) -> list[bytes]:
+    """The last `count` lines of a file before byte `end`, as far as they lie in the last BACK bytes."""
+    pieces: list[bytes] = []
+    room, breaks = min(BACK, end), 0
     with open(file, "rb") as source:
         position = end
-        data = b""
-        while position > 0 and data.count(b"\n") <= count:
-            size = min(BLOCK, position)
-            position -= size
+        while room > 0 and breaks <= count:
+            size = min(BLOCK, room)
+            position, room = position - size, room - size
             source.seek(position)
-            data = source.read(size) + data
-    lines = data.split(b"\n")
+            pieces.append(source.read(size))
+            breaks += pieces[-1].count(b"\n")
+    lines = b"".join(reversed(pieces)).split(b"\n")
     if not lines[-1]:
         lines.pop()
+    if position > 0 and len(lines) <= count:
+        # The first one is a piece, maybe with a piece of a secret.
+        left_out = f"[sglangctl: {position} bytes before this are left out, see {file}]"
+        lines = [left_out.encode(), *lines[1:]] if count > 0 else []
     return [redrawn(line) for line in lines[-count:]] if count else []
 
 

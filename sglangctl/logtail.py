@@ -24,6 +24,8 @@ from pathlib import Path
 CHUNK = 1 << 16
 POLL_LIMIT = 4 * CHUNK
 """Bytes read in one poll: a log that runs away must not hold up everything else."""
+BACKLOG = 64 * POLL_LIMIT
+"""Bytes that may wait to be read: no more than what `drain` reads."""
 LINE_LIMIT = 1 << 16
 """Characters of an unfinished line after which it is given out in parts."""
 PARTIAL_S = 1.0
@@ -165,6 +167,7 @@ class Logtail:
             self._give(pieces, everything=True)
             self._offset = 0
             self._decoder.reset()
+        self._skip(pieces)
         for _ in range(POLL_LIMIT // CHUNK):
             data = os.pread(self._fd, CHUNK, self._offset)
             if not data or self._fenced:
@@ -173,6 +176,29 @@ class Logtail:
             self._rest_since = time.monotonic()
             self._rest += self._decoder.decode(data)
             self._give(pieces)
+
+    def _skip(self, pieces: list[Piece]) -> None:
+        """Leave out a hole (the engine can make its log one of any size), and of more than BACKLOG
+        bytes that nobody can read in time all but the end."""
+        if self._fd is None or self._fenced:
+            return
+        size = os.fstat(self._fd).st_size
+        if size - self._offset <= POLL_LIMIT:
+            return
+        goal, hole = _data(self._fd, self._offset, size)
+        if goal == self._offset and hole - goal <= POLL_LIMIT:
+            return  # what stands before the hole first
+        if size - goal > BACKLOG:
+            goal, _ = _data(self._fd, size - BACKLOG // 2, size)
+        if goal <= self._offset:
+            return
+        self._give(pieces, everything=True)
+        if self._fenced:
+            return
+        words = f"sglangctl: {goal - self._offset} bytes of the log are skipped\n"
+        self._offset = goal
+        self._decoder.reset()
+        pieces.append(Piece(words, goal))
 
     def _give(self, pieces: list[Piece], everything: bool = False) -> None:
         """Move what may be given out from the rest to `pieces`."""
@@ -207,6 +233,16 @@ class Logtail:
         if self._rest and time.monotonic() - self._rest_since >= PARTIAL_S:
             self._give(pieces, everything=True)
         return pieces
+
+
+def _data(descriptor: int, offset: int, size: int) -> tuple[int, int]:
+    """Where the next bytes from `offset` on are that are no hole, and where those end."""
+    try:
+        begin = os.lseek(descriptor, offset, os.SEEK_DATA)
+        return begin, os.lseek(descriptor, begin, os.SEEK_HOLE)
+    except OSError as error:
+        # ENXIO: nothing but a hole up to the end. Else the file system knows of no holes.
+        return (size, size) if error.errno == errno.ENXIO else (offset, size)
 
 
 def mark_end(path: Path, run_id: str) -> int | None:

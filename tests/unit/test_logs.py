@@ -119,3 +119,31 @@ def test_follows_a_log_that_is_not_there_yet(log: Path) -> None:
     finally:
         process.kill()
         process.wait()
+
+
+@pytest.mark.parametrize("hole", [64 << 30, 0])
+def test_a_huge_line_or_hole_is_not_read_from_its_beginning(log: Path, hole: int) -> None:
+    """The service user can do both to its own log."""
+    release(log, "one", "planted-key")
+    with open(log, "wb") as file:
+        file.truncate(hole)
+        file.seek(0, os.SEEK_END)
+        for _ in range(0 if hole else 60):
+            file.write(b"x" * (1 << 20))
+        file.write(b"planted-key\nlast\n")
+    done = subprocess.run(
+        [sys.executable, "-m", "sglangctl", "logs", "kimi"], capture_output=True, timeout=20
+    )
+    assert done.returncode == 0
+    lines = done.stdout.decode().splitlines()
+    assert lines[-1] == "last"
+    assert len(lines) == 2 and "bytes before this are left out" in lines[0]
+    assert len(done.stdout) < 1 << 20
+
+
+def test_a_long_line_is_shown_to_its_end(log: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    release(log, "one", "planted-key")
+    log.write_bytes(b"x" * (1 << 20) + b" planted-key\nlast\n")
+    first, last = output(capsys)
+    assert last == "last" and first.endswith("xx ***") and first.startswith("[sglangctl: ")
+    assert len(first) < 70_000

@@ -260,3 +260,43 @@ def test_the_file_is_truncated_behind_a_fence(log: Path) -> None:
     append(log, "rest of a line\r")
     tail.go_on()
     assert text(tail) == "rest of a line\r"
+
+
+def test_a_hole_is_skipped(log: Path) -> None:
+    append(log, "one\nunfinished")
+    tail = Logtail(log, offset=0)
+    assert text(tail) == "one\n"
+    os.truncate(log, 64 << 30)
+    append(log, "\nlast\n")
+    found = "".join(piece.text for piece in tail.drain()).replace("\0", "")
+    assert found.startswith("unfinished")
+    assert "bytes of the log are skipped\n" in found
+    assert found.endswith("\nlast\n")
+    append(log, "more\n")
+    assert text(tail) == "more\n"
+
+
+def test_a_hole_up_to_the_end_is_skipped(log: Path) -> None:
+    append(log, "one\n")
+    tail = Logtail(log, offset=0)
+    os.truncate(log, 64 << 30)
+    found = "".join(piece.text for piece in tail.drain())
+    assert found.replace("\0", "").startswith("one\n")
+    append(log, "last\n")
+    assert text(tail).replace("\0", "") == "last\n"
+
+
+def test_of_too_much_the_end_is_read(log: Path) -> None:
+    append(log, "one\n")
+    tail = Logtail(log, offset=0)
+    assert text(tail) == "one\n"
+    with open(log, "ab") as file:
+        for _ in range(64):
+            file.write(b"a line of a log that runs away\n" * 20_000)
+    append(log, "RuntimeError: the last words\n")
+    pieces = tail.drain()
+    found = "".join(piece.text for piece in pieces)
+    assert found.startswith("sglangctl: ") and "bytes of the log are skipped" in found[:80]
+    assert found.endswith("RuntimeError: the last words\n")
+    assert len(found) <= logtail.BACKLOG
+    assert pieces[-1].offset == log.stat().st_size
