@@ -15,6 +15,7 @@ import json
 import os
 import sys
 import tarfile
+import tempfile
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -81,12 +82,20 @@ def refuse(sentence: str, status: int) -> int:
 def write(
     target: Path, name: str, now: str, wanted: Iterator[Part], masker: Masker
 ) -> dict[str, str]:
-    """Write the archive beside `target` and move it there; returns what is missing, and why."""
-    beside = target.with_name(f".{target.name}.new")
+    """Write the archive beside `target` and move it there; returns what is missing, and why.
+
+    `target` may be in a folder that others can write (/tmp): the file beside it has a name that
+    nobody can know before, and is made anew, so that no link is followed and no pipe waited on.
+    """
     folder = f"{name}-{now}"
     held: list[str] = []
     missing: dict[str, str] = {}
-    descriptor = os.open(beside, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o600)
+    try:
+        descriptor, made = tempfile.mkstemp(prefix=".sglangctl-bundle-", dir=target.parent)
+    except OSError as error:
+        error.filename = str(target)
+        raise
+    beside = Path(made)
     try:
         with open(descriptor, "wb") as file, tarfile.open(fileobj=file, mode="w:gz") as archive:
             for part in wanted:

@@ -187,6 +187,31 @@ def test_where_it_cannot_be_written(
     assert sorted(path.name for path in Path().iterdir()) == before
 
 
+@pytest.mark.parametrize("kind", ["nothing", "link", "pipe"])
+def test_what_lies_beside_the_target_is_neither_written_nor_waited_for(
+    root: Path, kind: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """In a folder that everybody may write, by a name that was to be foreseen."""
+    deployed(root)
+    victim = Path("victim")
+    victim.write_text("precious")
+    folder = Path("everybodys")
+    folder.mkdir()
+    folder.chmod(0o1777)
+    for name in (".b.tar.gz.new", "b.tar.gz"):
+        if kind == "link":
+            (folder / name).symlink_to("../victim")
+        elif kind == "pipe":
+            os.mkfifo(folder / name)
+    assert cli.main(["bundle", "kimi", "-o", "everybodys/b.tar.gz"]) == 0
+    capsys.readouterr()
+    assert victim.read_text() == "precious"
+    made = folder / "b.tar.gz"
+    assert stat.S_ISREG(made.lstat().st_mode) and stat.S_IMODE(made.lstat().st_mode) == 0o600
+    assert "MANIFEST.json" in unpacked(made)
+    assert [path for path in folder.iterdir() if path.name.startswith(".sglangctl")] == []
+
+
 @pytest.mark.parametrize(
     ("text", "expected"),
     [
