@@ -167,7 +167,8 @@ class Logtail:
             self._give(pieces, everything=True)
             self._offset = 0
             self._decoder.reset()
-        self._skip(pieces)
+        if not self._fenced:
+            self._skip(pieces)
         for _ in range(POLL_LIMIT // CHUNK):
             data = os.pread(self._fd, CHUNK, self._offset)
             if not data or self._fenced:
@@ -180,7 +181,7 @@ class Logtail:
     def _skip(self, pieces: list[Piece]) -> None:
         """Leave out a hole (the engine can make its log one of any size), and of more than BACKLOG
         bytes that nobody can read in time all but the end."""
-        if self._fd is None or self._fenced:
+        if self._fd is None:
             return
         size = os.fstat(self._fd).st_size
         if size - self._offset <= POLL_LIMIT:

@@ -1,6 +1,7 @@
 """The start folders of an engine: `starts/<UTC time>-<invocation id>/journal.jsonl`.
 
-Their names sort by time. Only the watch writes them; everything here reads.
+Their names sort by time, as far as the clock was right; the link `latest` names the newest one. Only
+the watch writes them; everything here reads.
 """
 
 from __future__ import annotations
@@ -30,17 +31,31 @@ def checked_folder(name: str) -> str:
 def names(folder: Path) -> list[str]:
     """All starts in `folder` (Paths.starts), oldest first; empty when there is none.
 
-    PermissionError passes through: "no start" would be a lie.
+    By their names; but the one that the link `latest` names is the last one, also where the clock was
+    put back since the one before. PermissionError passes through: "no start" would be a lie.
     """
     try:
         entries = os.listdir(folder)
     except FileNotFoundError:
         return []
-    return sorted(
+    found = sorted(
         entry
         for entry in entries
         if FOLDER.fullmatch(entry) and entry != "latest" and (folder / entry / JOURNAL).is_file()
     )
+    newest = _linked(folder)
+    if newest in found:
+        found.remove(newest)
+        found.append(newest)
+    return found
+
+
+def _linked(folder: Path) -> str:
+    """The start that the watch opened last, "" where it is not to be found out."""
+    try:
+        return os.readlink(folder / "latest")
+    except OSError:
+        return ""
 
 
 def latest(name: str, paths: Paths) -> str | None:
@@ -51,7 +66,10 @@ def latest(name: str, paths: Paths) -> str | None:
 
 def after(name: str, start: str, paths: Paths) -> str | None:
     """The start that came next after `start`, None when that was the last one."""
-    return next((other for other in names(paths.starts(name)) if other > start), None)
+    found = names(paths.starts(name))
+    if start in found:
+        return next(iter(found[found.index(start) + 1 :]), None)
+    return next((other for other in found if other > start), None)
 
 
 def of_invocation(name: str, invocation_id: str, paths: Paths) -> str | None:

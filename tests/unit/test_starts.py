@@ -23,7 +23,7 @@ def test_order_and_successors(tmp_path: Path) -> None:
     paths = Paths(tmp_path)
     for start in ("20261129T101500Z-bb", "20261129T101000Z-aa", "20261130T000000Z-cc"):
         journal_of(tmp_path, start)
-    (paths.starts("kimi") / "latest").symlink_to("20261129T101000Z-aa")
+    (paths.starts("kimi") / "latest").symlink_to("20261130T000000Z-cc")
     (paths.starts("kimi") / "no-journal-yet").mkdir()
     assert starts.latest("kimi", paths) == "20261130T000000Z-cc"
     assert starts.after("kimi", "20261129T101000Z-aa", paths) == "20261129T101500Z-bb"
@@ -32,6 +32,24 @@ def test_order_and_successors(tmp_path: Path) -> None:
     assert starts.of_invocation("kimi", "b", paths) is None
     assert starts.of_invocation("kimi", "", paths) is None
     assert starts.latest("other", paths) is None
+
+
+def test_the_newest_start_after_the_clock_was_put_back(tmp_path: Path) -> None:
+    paths = Paths(tmp_path)
+    folder = paths.starts("kimi")
+    for start in ("20261129T101000Z-aa", "20261129T101500Z-bb", "20200101T000000Z-cc"):
+        journal_of(tmp_path, start)
+    (folder / "latest").symlink_to("20200101T000000Z-cc")
+    in_order = ["20261129T101000Z-aa", "20261129T101500Z-bb", "20200101T000000Z-cc"]
+    assert starts.names(folder) == in_order
+    assert starts.latest("kimi", paths) == "20200101T000000Z-cc"
+    assert starts.after("kimi", "20261129T101500Z-bb", paths) == "20200101T000000Z-cc"
+    assert starts.after("kimi", "20200101T000000Z-cc", paths) is None
+    assert starts.after("kimi", "20261129T101200Z-gone", paths) == "20261129T101500Z-bb"
+    # The start that it names may be gone: then by name.
+    (folder / "latest").unlink()
+    (folder / "latest").symlink_to("20210101T000000Z-gone")
+    assert starts.latest("kimi", paths) == "20261129T101500Z-bb"
 
 
 @pytest.mark.parametrize("name", ["..", "../x", "a/b", "", "latest", "a\nb", "-x", "x" * 200])
