@@ -10,7 +10,7 @@ import os
 import re
 import select
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Container
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -62,6 +62,7 @@ class Collection:
         prove: bool = True,
         asked_by: Callable[[], str] = lambda: "systemd",
         show: Callable[[str], None] = lambda text: None,
+        later: Callable[[], Container[str]] | None = None,
     ) -> None:
         self.config, self.run, self.recorder = config, run, recorder
         self._where, self._tail, self._prove = where, tail, prove
@@ -76,7 +77,7 @@ class Collection:
         self._frozen: Path | None = None
         self._kills = oom.Counter(oom.memory_folder(run.main_pid))
         self.main = Pidwatch(run.main_pid)
-        tail.fence(run.id, self.main.gone)
+        tail.fence(run.id, self.main.gone, later)
         self._pipe = os.pipe()
         os.set_blocking(self._pipe[0], False)
         os.set_blocking(self._pipe[1], False)

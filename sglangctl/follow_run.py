@@ -7,7 +7,17 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from sglangctl import journal, launching, lock, oserrors, procfs, render, systemd
+from sglangctl import (
+    journal,
+    launching,
+    lock,
+    oserrors,
+    procfs,
+    render,
+    starts,
+    systemd,
+    unit,
+)
 from sglangctl.collect import Collection, End
 from sglangctl.config import ConfigError, EngineConfig, load_engine
 from sglangctl.http_probe import endpoint
@@ -70,6 +80,7 @@ class Follow:
             or self._asked != config.readiness.asked,
             asked_by=self._who_stops,
             show=lambda text: self._show(f"{config.name}: {text}"),
+            later=self._later if run.folder is not None else None,
         )
 
     @property
@@ -150,6 +161,22 @@ class Follow:
             if event["kind"] == "generate":
                 self._asked = event.get("asked")
         return offset
+
+    def _later(self) -> set[str]:
+        """The ids of the unit's runs since this one: the present one, and those with a journal. An
+        older one's is no sign of a new start: the engine may have read it in its log."""
+        name = self.config.name
+        present = unit.invocation(self.config.unit)
+        if present is None:
+            state = unit.state(self.config.unit)  # one that has ended already has an id still
+            present = state.invocation_id if state is not None else ""
+        found = {present}
+        here = starts.of_invocation(name, self.run.id, self.paths)
+        all_names = starts.names(self.paths.starts(name))
+        if here in all_names:
+            newer = all_names[all_names.index(here) + 1 :]
+            found |= {start.rpartition("-")[2] for start in newer}
+        return found - {"", self.run.id}
 
     def _who_stops(self) -> str:
         """Who has the unit stopped: a switch, a stop or a removal of ours, which holds the lock

@@ -16,7 +16,7 @@ import os
 import re
 import stat
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Container
 from dataclasses import dataclass
 from datetime import datetime
 from pathlib import Path
@@ -71,15 +71,22 @@ class Logtail:
         self._rest_since = 0.0
         self._run = ""
         self._over: Callable[[], bool] = lambda: True
+        self._later: Callable[[], Container[str]] | None = None
         self._fenced = False
 
-    def fence(self, run_id: str, over: Callable[[], bool]) -> None:
+    def fence(
+        self,
+        run_id: str,
+        over: Callable[[], bool],
+        later: Callable[[], Container[str]] | None = None,
+    ) -> None:
         """From now on the text of this run, and no further: the mark of another one ends it.
 
         `over`: whether the run's main process is gone. While it is there, a mark of another run
-        is something that the engine itself wrote.
+        is something that the engine itself wrote. So is later one of a run that there never was:
+        `later` are the ids of the runs that began since (None: any id is one).
         """
-        self._run, self._over = run_id, over
+        self._run, self._over, self._later = run_id, over, later
 
     def poll(self) -> list[Piece]:
         """New text, in pieces; empty when there is none. Reads at most POLL_LIMIT bytes."""
@@ -226,9 +233,11 @@ class Logtail:
         """The mark of another run before `cut`."""
         if MARK_WORDS not in self._rest:
             return None
-        marks = (mark for mark in MARK.finditer(self._rest, 0, cut) if mark[1] != self._run)
-        mark = next(marks, None)
-        return mark if mark is not None and self._over() else None
+        marks = [mark for mark in MARK.finditer(self._rest, 0, cut) if mark[1] != self._run]
+        if not marks or not self._over():
+            return None
+        later = self._later() if self._later is not None else [mark[1] for mark in marks]
+        return next((mark for mark in marks if mark[1] in later), None)
 
     def _flush_old(self, pieces: list[Piece]) -> list[Piece]:
         if self._rest and time.monotonic() - self._rest_since >= PARTIAL_S:

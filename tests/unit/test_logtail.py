@@ -232,6 +232,19 @@ def test_a_mark_that_the_engine_wrote_itself_ends_nothing(log: Path) -> None:
     assert text(tail).endswith("on it goes\n")
 
 
+def test_a_mark_of_a_run_that_there_never_was_ends_nothing(log: Path) -> None:
+    append(log, "")
+    tail = Logtail(log)
+    tail.poll()
+    tail.fence(RUN, over=lambda: True, later=lambda: {NEXT})
+    append(log, mark(THIRD) + "RuntimeError: last words\n" + mark(NEXT) + "two\n")
+    got = "".join(piece.text for piece in tail.drain())
+    assert got.endswith("RuntimeError: last words\n\n")
+    tail.fence(NEXT, over=lambda: True, later=lambda: set())
+    tail.go_on()
+    assert text(tail) == "two\n"
+
+
 def test_a_run_begins_behind_its_mark(log: Path) -> None:
     before = "[2026-11-29 10:00:00] old\n" + BAR + mark(THIRD) + "died\n" + mark(RUN)
     append(log, before + "import warning\n" + BAR)
