@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -36,7 +36,8 @@ LOOK_S = 0.25
 
 
 class Follow:
-    """One run. `seen_from_start`: the log file was followed when it began."""
+    """One run. `seen_from_start`: the log file was followed when it began. `started`: its command,
+    where we have started it ourselves."""
 
     def __init__(
         self,
@@ -46,11 +47,13 @@ class Follow:
         tail: Logtail,
         seen_from_start: bool,
         show: Callable[[str], None] = lambda text: None,
+        started: Sequence[str] = (),
     ) -> None:
         self.config, self.paths, self.run = config, paths, run
         self._show = show
-        argv = procfs.cmdline(run.main_pid)
-        masker = Masker([*secrets_of(paths.current(config.name)), *secrets_in_argv(argv)])
+        # Right after exec, and of a process that has ended, /proc shows no argv.
+        words = [*secrets_in_argv(procfs.cmdline(run.main_pid)), *secrets_in_argv(list(started))]
+        masker = Masker([*secrets_of(paths.current(config.name)), *words])
         tail.mask = masker.mask
         self.file, self._writer, resumed = open_start(config, paths, run)
         self._recorder = Recorder(Startup(config.limits), self._writer, self._changed, self._lost)

@@ -18,6 +18,7 @@ import signal
 import subprocess
 import sys
 import time
+from collections.abc import Sequence
 from functools import partial
 from pathlib import Path
 from types import FrameType
@@ -153,7 +154,7 @@ class Watch:
             return _cannot(f"process {child.pid} is gone")
         notify("READY=1")
         try:
-            follow = self._open(found, seen_from_start=True)
+            follow = self._open(found, seen_from_start=True, started=argv)
             follow.until(partial(self._hand_on, child, follow))
             status = child.wait()
             follow.finish(End(status))
@@ -181,9 +182,9 @@ class Watch:
             child.terminate()
         return False
 
-    def _open(self, found: runs.Run, seen_from_start: bool) -> Follow:
+    def _open(self, found: runs.Run, seen_from_start: bool, started: Sequence[str] = ()) -> Follow:
         self._follow = Follow(
-            self.config, self.paths, found, self.tail, seen_from_start, show=_show
+            self.config, self.paths, found, self.tail, seen_from_start, show=_show, started=started
         )
         return self._follow
 

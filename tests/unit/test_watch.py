@@ -15,7 +15,10 @@ from typing import Any
 import pytest
 
 from sglangctl import journal, procfs, start_folder, starts
+from sglangctl.config import load_engine
+from sglangctl.paths import Paths
 from sglangctl.run import Run
+from sglangctl.watch import Watch
 from tests.unit.engine_host import free_port, log_of, write_config
 from tests.unit.tiny_engine import running
 
@@ -127,6 +130,20 @@ def test_a_key_on_the_command_line_is_not_kept_either(root: Path, port: int) -> 
     text = file_of(root).read_text()
     assert "sk-on-argv" not in text
     assert events(root, "launch")[0]["argv"][-2:] == ["--api-key", "***"]
+
+
+def test_a_key_on_the_command_line_is_known_before_proc_shows_it(
+    root: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Right after exec, and when the command has ended, /proc/PID/cmdline is empty."""
+    monkeypatch.setattr(procfs, "cmdline", lambda pid: [])
+    paths = Paths(root)
+    program = "import sys; print('I was given', sys.argv[2])"
+    argv = [sys.executable, "-c", program, "--api-key", "sk-on-argv-0123"]
+    watch = Watch(load_engine("tiny", paths), paths, log_of(root))
+    assert watch.command(argv) == 0
+    text = file_of(root).read_text()
+    assert "I was given ***" in text and "sk-on-argv" not in text
 
 
 def test_who_may_read_it(root: Path, port: int) -> None:
