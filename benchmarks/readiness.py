@@ -41,7 +41,7 @@ def state(letters: str) -> Callable[[Event], bool]:
         event["kind"] == "process"
         and any(
             process["state"] in letters and process["name"].startswith("sglang::")
-            for process in event["processes"]
+            for process in event.get("processes", [])
         )
     )
 

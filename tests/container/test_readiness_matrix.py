@@ -398,8 +398,11 @@ def test_systemctl_stop_in_each_phase(engine: EngineUnit, phase: str) -> None:
     stopped_in(engine, phase)
 
 
-def stopped_in(engine: EngineUnit, phase: str, name: str = "") -> None:
-    """Stop the unit as soon as the engine is in that phase: ended as wanted, nothing left."""
+def stopped_in(engine: EngineUnit, phase: str, name: str = "", held: bool = False) -> None:
+    """Stop the unit as soon as the engine is in that phase: ended as wanted, nothing left.
+
+    `held`: it is held there with SIGSTOP.
+    """
     engine.until_phase(phase)
     if phase == "serving":
         engine.until("ready")
@@ -426,6 +429,7 @@ def stopped_in(engine: EngineUnit, phase: str, name: str = "") -> None:
             **({"cause": "terminated"} if phase != "serving" else {}),
             "by_s": max(verdict["t"], ended) + 2.0 if phase != "serving" else before,
             **({"stopped_by_us_s": before} if phase == "serving" else {}),
+            **({"held": True} if held else {}),
         },
     )
 

@@ -179,7 +179,7 @@ def test_systemctl_stop(engine: RealEngine, name: str, phase: str, line: str) ->
     if line:
         hold_at(engine, line)
     matrix.started(engine)
-    matrix.stopped_in(engine, phase, name)
+    matrix.stopped_in(engine, phase, name, held=bool(line))
 
 
 def hold_at(engine: RealEngine, line: str) -> None:
