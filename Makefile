@@ -10,10 +10,12 @@ PYTHON ?= python3
 BIN = $(VENV)/bin
 SAY = $(PYTHON) -m tests.hosts.say
 
-# One run of pytest, so that its closing line counts everything. -m replaces pyproject's own
-# "not slow"; the real engine's matrices have a target of their own.
+# One run of pytest, so that its closing line counts everything, by file on two processes: most
+# tests wait for something. -m replaces pyproject's own "not slow"; the real engine's matrices have
+# a target of their own, one after the other.
 TESTS = tests/unit tests/golden tests/traces tests/kernel tests/container
 PYTEST = $(BIN)/python -m pytest
+SIDE_BY_SIDE = -n 2 --dist loadfile
 
 .PHONY: check lint unit test test-real demo clean-demo clean images engine packages test-packages
 check: lint unit
@@ -23,12 +25,11 @@ lint: $(VENV)/.ready
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
 
-# By file on two processes: most of these tests wait for something.
 unit: $(VENV)/.ready
-	$(PYTEST) -q -n 2 --dist loadfile
+	$(PYTEST) -q $(SIDE_BY_SIDE)
 
 test: lint test-packages images
-	$(PYTEST) -q -m "not real" $(wildcard $(TESTS)) $(ARGS)
+	$(PYTEST) -q $(SIDE_BY_SIDE) -m "not real" $(wildcard $(TESTS)) $(ARGS)
 
 test-real: images
 	$(PYTEST) -q -m real -p tests.hosts.evidence $(wildcard tests/real tests/container) $(ARGS)
