@@ -23,12 +23,16 @@ def blocked(facts: JSON, engine: EngineJob) -> list[str]:
             found.append(
                 f"{key} {path} is not on the host ({kind}): put it there or correct the inventory"
             )
-    plan = (facts.get("plans") or {}).get(engine.name) or {}
-    if plan.get("refused"):
-        held = plan.get("lines") or ["the GPUs are held by what may not be ended"]
-        found.append("\n".join(held))
-    others = (too_few_gpus(facts, engine), port_taken(facts, engine, plan))
+    others = (held(facts, engine), too_few_gpus(facts, engine), port_taken(facts, engine))
     return found + [one for one in others if one is not None]
+
+
+def held(facts: JSON, engine: EngineJob) -> str | None:
+    """Who has the GPUs and may not be ended, with what would allow it."""
+    plan = (facts.get("plans") or {}).get(engine.name) or {}
+    if not plan.get("refused"):
+        return None
+    return "\n".join(plan.get("lines") or ["the GPUs are held by what may not be ended"])
 
 
 def too_few_gpus(facts: JSON, engine: EngineJob) -> str | None:
@@ -44,9 +48,10 @@ def too_few_gpus(facts: JSON, engine: EngineJob) -> str | None:
     )
 
 
-def port_taken(facts: JSON, engine: EngineJob, plan: JSON) -> str | None:
+def port_taken(facts: JSON, engine: EngineJob) -> str | None:
     """Somebody listens on the engine's port who is there after the switch too. SGLang itself
     notices that only after the whole load."""
+    plan = (facts.get("plans") or {}).get(engine.name) or {}
     ending = {pid for step in plan.get("units_to_stop") or [] for pid in step["pids"]}
     ending |= {pid for step in plan.get("containers_to_stop") or [] for pid in step["pids"]}
     ending |= {holder["pid"] for holder in plan.get("processes_to_end") or []}

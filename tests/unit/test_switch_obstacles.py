@@ -27,7 +27,7 @@ def listening(pid: int, unit: str | None) -> dict[str, Any]:
 
 
 def test_a_port_of_somebody_who_stays_is_in_the_way() -> None:
-    said = port_taken(listening(46, "ssh.service"), job(), {})
+    said = port_taken(listening(46, "ssh.service"), job())
     assert said is not None
     assert "port 8000 is held by sshd (pid 46, ssh.service)" in said
 
@@ -41,14 +41,16 @@ def test_a_port_of_somebody_who_stays_is_in_the_way() -> None:
     ],
 )
 def test_who_is_going_to_be_ended_is_not(plan: dict[str, Any]) -> None:
-    assert port_taken(listening(46, None), job(), plan) is None
+    engine = job()
+    known = {**listening(46, None), "plans": {engine.name: plan}}
+    assert port_taken(known, engine) is None
 
 
 def test_our_own_and_a_replaced_unit_are_not() -> None:
     engine = job(replaces=("vllm.service",))
-    assert port_taken(listening(46, engine.spec.unit), engine, {}) is None
-    assert port_taken(listening(46, "vllm.service"), engine, {}) is None
-    assert port_taken({"listening": None}, engine, {}) is None
+    assert port_taken(listening(46, engine.spec.unit), engine) is None
+    assert port_taken(listening(46, "vllm.service"), engine) is None
+    assert port_taken({"listening": None}, engine) is None
 
 
 def test_more_ranks_than_gpus() -> None:
@@ -126,3 +128,18 @@ def test_what_a_later_step_may_change_is_not_foreseen() -> None:
     for body in ("kernel: {source: none}", "flags: {device: cpu}", "kernel: {arch: 120a}"):
         known = facts(kernels={"e": {"python": None}})
         assert preflight.obstacles(known, whole_job(body), idle) == []
+
+
+@pytest.mark.parametrize("runs", [True, False])
+def test_where_only_the_gpus_are_held_the_program_that_tells_who_comes_first(
+    runs: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    failed: list[str] = []
+    monkeypatch.setattr(preflight, "fail_host", failed.append)
+    monkeypatch.setattr(preflight, "state", type("State", (), {"check_for_changes": False}))
+    monkeypatch.setattr(preflight, "obstacles", lambda facts, engine, decide: ["refused\n  who"])
+    known = {**facts(), "program_runs": runs}
+    engine = whole_job("")
+    job = cast("Job", type("Job", (), {"engines": (engine,), "facts": lambda _: known})())
+    assert preflight.hopeless(job, {"e": lambda _: Decision(("x",))}) == runs
+    assert len(failed) == runs
