@@ -194,10 +194,16 @@ class Run:
         return pids
 
     def titled(self, title: str) -> int:
-        """The pid of the process with this title."""
-        pids = [pid for pid, line in self.session().items() if line == title]
-        assert len(pids) == 1, self.session()
-        return pids[0]
+        """The pid of the process with this title. (A child that it has just forked has the same
+        one, until it runs a program of its own.)"""
+        found: list[int] = []
+
+        def one() -> bool:
+            found[:] = [pid for pid, line in self.session().items() if line == title]
+            return len(found) == 1
+
+        self.until(one, f"one {title} among {self.session()}")
+        return found[0]
 
     def end(self) -> None:
         """End every process of the session that we made, by pid, while any is left."""
