@@ -15,7 +15,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 
 from roles.checkout import FORESEEN_VARIABLE, asks_for_yes, environment, pyinfra
-from sglangctl.terminal import harmless
+from sglangctl.util.terminal import harmless
 
 
 def plan() -> int:

@@ -18,7 +18,7 @@ from pyinfra import host, logger, state
 from pyinfra.api import FunctionCommand, Host, State
 
 from roles.checkout import FORESEEN_VARIABLE
-from sglangctl.terminal import harmless
+from sglangctl.util.terminal import harmless
 
 # The deploy file is run once per host: what is shared between hosts must live in a module.
 MESSAGES: dict[str, list[str]] = {}

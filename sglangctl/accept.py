@@ -20,7 +20,7 @@ from typing import Any
 from sglangctl.config import Readiness
 from sglangctl.generate import Generation
 from sglangctl.http_probe import Endpoint, ask
-from sglangctl.startup.values import number, whole
+from sglangctl.util.values import number, whole
 
 PROMPTS = (
     "Explain in three sentences why the sky is blue.",

@@ -20,14 +20,14 @@ import time
 from collections.abc import Iterator
 from pathlib import Path
 
-from sglangctl import oserrors
 from sglangctl.bundle_parts import Missing, Part, parts
 from sglangctl.config import ConfigError, require_known
 from sglangctl.logs import all_secrets
 from sglangctl.masking import Masker
 from sglangctl.paths import Paths
 from sglangctl.scrub import scrub_file
-from sglangctl.terminal import harmless
+from sglangctl.util import os_errors
+from sglangctl.util.terminal import harmless
 
 VERSION = 1
 
@@ -51,7 +51,7 @@ def run(args: argparse.Namespace) -> int:
     except ConfigError as error:
         return refuse(str(error), 2)
     except OSError as error:
-        return refuse(oserrors.sentence(error), 2)
+        return refuse(os_errors.sentence(error), 2)
     try:
         missing = write(target, name, now, iter(wanted), masker)
     except OSError as error:
@@ -71,7 +71,7 @@ def cannot_write(target: Path, error: OSError) -> str:
         return f"{target} is a folder: name a file with -o"
     if error.filename is None:
         error.filename = str(target)
-    return f"{oserrors.sentence(error)}, or name another place with -o"
+    return f"{os_errors.sentence(error)}, or name another place with -o"
 
 
 def refuse(sentence: str, status: int) -> int:
@@ -105,7 +105,7 @@ def write(
                     missing[part.name] = str(reason)
                     continue
                 except OSError as error:
-                    missing[part.name] = oserrors.sentence(error)
+                    missing[part.name] = os_errors.sentence(error)
                     continue
                 except Exception as error:  # a defect of ours must not lose the other parts
                     missing[part.name] = f"internal error: {error!r}"

@@ -118,14 +118,14 @@ def _run(argv: Sequence[str]) -> int:
 
 def _sentence(error: Exception, name: str) -> str:
     """What no command has caught, in one sentence."""
-    from sglangctl import oserrors
     from sglangctl.config import ConfigError
-    from sglangctl.terminal import harmless
+    from sglangctl.util import os_errors
+    from sglangctl.util.terminal import harmless
 
     if isinstance(error, ConfigError):
         return harmless(str(error))
     if isinstance(error, OSError):
-        return harmless(oserrors.sentence(error))
+        return harmless(os_errors.sentence(error))
     frame = error.__traceback__
     while frame is not None and frame.tb_next is not None:
         frame = frame.tb_next

@@ -13,8 +13,8 @@ from dataclasses import dataclass, field, fields
 from pathlib import Path
 from typing import Any, TypeVar, cast
 
-from sglangctl import oserrors
 from sglangctl.paths import Paths
+from sglangctl.util import os_errors
 
 VERSION = 1
 T = TypeVar("T")
@@ -210,7 +210,7 @@ def engine_names(paths: Paths) -> list[str]:
     except (FileNotFoundError, NotADirectoryError):
         return []
     except OSError as error:
-        raise ConfigError(oserrors.sentence(error)) from None
+        raise ConfigError(os_errors.sentence(error)) from None
     return sorted(entry[: -len(".json")] for entry in entries if entry.endswith(".json"))
 
 
@@ -230,7 +230,7 @@ def read_document(path: Path) -> dict[str, Any]:
     except FileNotFoundError:
         raise Absent(f"{path} is not there: deploy first, or see: sglangctl status") from None
     except OSError as error:
-        raise ConfigError(oserrors.sentence(error)) from None
+        raise ConfigError(os_errors.sentence(error)) from None
     except (ValueError, RecursionError) as error:
         raise ConfigError(f"{path} is not JSON ({error}): deploy again") from None
     return checked_document(document, path)

@@ -14,13 +14,14 @@ import json
 import sys
 from pathlib import Path
 
-from sglangctl import oserrors, release, systemd
+from sglangctl import release, systemd
 from sglangctl.config import ConfigError, EngineConfig, checked_document, engine_from
 from sglangctl.files import write_atomic
 from sglangctl.lock import Busy, locked
 from sglangctl.paths import Paths
 from sglangctl.release import ReleaseError
 from sglangctl.switch_error import SwitchError
+from sglangctl.util import os_errors
 
 SENT = Path("the configuration that was sent")
 
@@ -45,7 +46,7 @@ def run(args: argparse.Namespace) -> int:
             if args.restart_watch:
                 restart_watch(args.name)
     except (Busy, ConfigError, ReleaseError, SwitchError, OSError, ValueError) as error:
-        print(f"sglangctl configure: {oserrors.words(error)}", file=sys.stderr)
+        print(f"sglangctl configure: {os_errors.words(error)}", file=sys.stderr)
         return 2 if isinstance(error, ConfigError) else 1
     return 0
 

@@ -13,7 +13,7 @@ from sglangctl.config import EngineConfig, HostConfig
 from sglangctl.paths import OWN_USER, Paths, checked_name
 from sglangctl.remove import VENV, other_engines
 from sglangctl.switch_error import SwitchError
-from sglangctl.terminal import harmless
+from sglangctl.util.terminal import harmless
 
 
 def unconfigured(wanted: Mapping[str, Iterable[str]]) -> dict[str, EngineConfig]:

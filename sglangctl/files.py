@@ -15,8 +15,8 @@ import stat
 from pathlib import Path
 from typing import Any
 
-from sglangctl import oserrors
 from sglangctl.masking import MASK, is_secret_name, mask_addresses
+from sglangctl.util import os_errors
 
 LARGEST_TEXT = 256 * 1024
 """Bytes of a file that are compared by content; our own files are a few kB."""
@@ -36,7 +36,7 @@ def describe(path: str, wanted: str | None = None) -> dict[str, Any]:
     except (FileNotFoundError, NotADirectoryError):
         return {"kind": "absent"}
     except OSError as error:
-        return {"kind": "unknown", "reason": oserrors.words(error)}
+        return {"kind": "unknown", "reason": os_errors.words(error)}
     facts: dict[str, Any] = {
         "mode": f"{stat.S_IMODE(status.st_mode):04o}",
         "owner": _name(pwd.getpwuid, status.st_uid),
@@ -58,7 +58,7 @@ def describe(path: str, wanted: str | None = None) -> dict[str, Any]:
         with open(path, "rb") as file:
             data = file.read()
     except OSError as error:
-        return {"kind": "unknown", "reason": oserrors.words(error), **facts}
+        return {"kind": "unknown", "reason": os_errors.words(error), **facts}
     facts["sha256"] = hashlib.sha256(data).hexdigest()
     if wanted is not None and facts["sha256"] != wanted:
         facts["text"] = masked_text(data)

@@ -7,17 +7,7 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
-from sglangctl import (
-    journal,
-    launching,
-    lock,
-    oserrors,
-    procfs,
-    render,
-    starts,
-    systemd,
-    unit,
-)
+from sglangctl import journal, launching, lock, procfs, render, starts, systemd, unit
 from sglangctl.collect import Collection, End
 from sglangctl.config import ConfigError, EngineConfig, load_engine
 from sglangctl.http_probe import endpoint
@@ -28,6 +18,7 @@ from sglangctl.recorder import Recorder
 from sglangctl.run import Run
 from sglangctl.start_folder import open_start
 from sglangctl.startup import Assessment, Startup
+from sglangctl.util import os_errors
 
 CALM_S = 15.0
 """From a change of the configuration to a new proof: the switch that it belongs to comes first."""
@@ -190,7 +181,7 @@ class Follow:
 
     def _lost(self, error: OSError) -> None:
         error.filename = error.filename or str(self.file)
-        self._show(f"{self.config.name}: goes on without a journal: {oserrors.sentence(error)}")
+        self._show(f"{self.config.name}: goes on without a journal: {os_errors.sentence(error)}")
 
     def _changed(self, assessment: Assessment) -> None:
         if assessment.outcome != "unresponsive":

@@ -14,7 +14,7 @@ from typing import Any
 
 from sglangctl.config import Readiness
 from sglangctl.http_probe import Endpoint, error_name, exchange, loads
-from sglangctl.startup.values import number, whole
+from sglangctl.util.values import number, whole
 
 BODY_KEPT = 2000
 """Bytes of the raw answer that the journal keeps."""

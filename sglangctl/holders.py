@@ -194,7 +194,8 @@ def context_for(
 
 def holder(facts: Facts, classified: Classified) -> Holder:
     """The public form: names instead of numbers, secrets masked, the title made harmless."""
-    from sglangctl import masking, terminal
+    from sglangctl import masking
+    from sglangctl.util import terminal
 
     process, found = facts.process, facts.stat
     command = masking.mask_argv(process.argv)

@@ -9,7 +9,7 @@ import sys
 from collections.abc import Sequence
 from dataclasses import asdict
 
-from sglangctl import gpus, holders, terminal
+from sglangctl import gpus, holders
 from sglangctl.config import (
     ConfigError,
     EngineConfig,
@@ -21,6 +21,7 @@ from sglangctl.config import (
 )
 from sglangctl.holders import Holder
 from sglangctl.paths import Paths
+from sglangctl.util import terminal
 
 HEAD = ("GPU", "MIB", "PID", "USER", "CLASS", "UNIT OR CONTAINER", "STARTED (UTC)", "COMMAND")
 RIGHT = {1, 2}

@@ -18,11 +18,12 @@ import time
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
-from sglangctl import oserrors, render, starts
+from sglangctl import render, starts
 from sglangctl.config import ConfigError, load_engine, require_known
 from sglangctl.paths import Paths
 from sglangctl.present import Present, present, start_of
-from sglangctl.terminal import harmless
+from sglangctl.util import os_errors
+from sglangctl.util.terminal import harmless
 
 MAX_BYTES = 1 << 20
 """Of one reply; a journal of 64 MiB comes in pieces. A longer line comes whole."""
@@ -79,7 +80,7 @@ def run(args: argparse.Namespace) -> int:
     except BrokenPipeError:
         raise
     except OSError as error:
-        return refuse(oserrors.sentence(error))
+        return refuse(os_errors.sentence(error))
     except (ValueError, ConfigError) as error:
         return refuse(str(error))
 

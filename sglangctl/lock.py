@@ -21,7 +21,7 @@ from typing import Any
 
 from sglangctl import procfs
 from sglangctl.paths import Paths
-from sglangctl.terminal import harmless
+from sglangctl.util.terminal import harmless
 
 LOCK = "run/sglangctl-switch.lock"
 WRITTEN_S = 1.0

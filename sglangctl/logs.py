@@ -13,12 +13,12 @@ import time
 from collections.abc import Iterator
 from pathlib import Path
 
-from sglangctl import oserrors
 from sglangctl.config import ConfigError, require_known
 from sglangctl.logtail import Logtail
 from sglangctl.masking import Masker, secrets_of
 from sglangctl.paths import Paths
-from sglangctl.terminal import harmless, without_ansi
+from sglangctl.util import os_errors
+from sglangctl.util.terminal import harmless, without_ansi
 
 BLOCK = 1 << 16
 BACK = 16 << 20
@@ -58,7 +58,7 @@ def run(args: argparse.Namespace) -> int:
             "see: sglangctl status"
         )
     except OSError as error:
-        return refuse(oserrors.sentence(error))
+        return refuse(os_errors.sentence(error))
     except (ValueError, ConfigError) as error:
         return refuse(str(error))
     return 0

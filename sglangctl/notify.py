@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import socket
 
-from sglangctl.terminal import harmless
+from sglangctl.util.terminal import harmless
 
 
 def notify(*assignments: str) -> bool:

@@ -20,7 +20,7 @@ from dataclasses import asdict, dataclass, field, fields
 from pathlib import Path
 from typing import Any, TypeVar
 
-from sglangctl import machine, oserrors
+from sglangctl import machine
 from sglangctl.config import (
     ConfigError,
     EngineConfig,
@@ -31,6 +31,7 @@ from sglangctl.config import (
     load_host,
 )
 from sglangctl.paths import Paths
+from sglangctl.util import os_errors
 
 T = TypeVar("T")
 REQUEST = Path("the request")
@@ -189,7 +190,7 @@ class _Parts:
         try:
             value = reader()
         except (OSError, ValueError, KeyError) as error:
-            self._reasons[name] = oserrors.words(error) or type(error).__name__
+            self._reasons[name] = os_errors.words(error) or type(error).__name__
             return None
         if value is None:
             self._reasons[name] = absent
@@ -299,7 +300,8 @@ def _lock(paths: Paths) -> dict[str, Any] | None:
 
 
 def _listening(listeners: Any, looked: Any) -> list[dict[str, Any]]:
-    from sglangctl import holders, terminal
+    from sglangctl import holders
+    from sglangctl.util import terminal
 
     owners: dict[int, list[dict[str, Any]]] = {}
     for facts in looked.facts:

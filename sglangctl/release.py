@@ -20,9 +20,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from sglangctl import oserrors, ours, systemd
+from sglangctl import ours, systemd
 from sglangctl.files import sync_folder, write_atomic
 from sglangctl.paths import NAME, Paths
+from sglangctl.util import os_errors
 
 DIGEST = re.compile(r"[0-9a-f]{12,64}")
 FILES = {
@@ -90,7 +91,7 @@ def read_state(name: str, paths: Paths) -> State | None:
         return None
     except (OSError, ValueError, TypeError, AttributeError) as error:
         raise ReleaseError(
-            f"{path} cannot be read ({oserrors.words(error)}): move it away and deploy again"
+            f"{path} cannot be read ({os_errors.words(error)}): move it away and deploy again"
         ) from None
 
 
@@ -226,7 +227,7 @@ def manifest(name: str, digest: str, paths: Paths) -> dict[str, Any]:
         document = json.loads((folder / "manifest.json").read_text(encoding="utf-8"))
     except (OSError, ValueError) as error:
         raise ReleaseError(
-            f"the manifest of {digest} cannot be read: {oserrors.words(error)}"
+            f"the manifest of {digest} cannot be read: {os_errors.words(error)}"
         ) from None
     if not isinstance(document, dict):
         raise ReleaseError(f"the manifest of {digest} is not a mapping: deploy again")

@@ -16,7 +16,7 @@ import sys
 from pathlib import Path
 from typing import Any
 
-from sglangctl import oserrors, ours, release, systemd
+from sglangctl import ours, release, systemd
 from sglangctl.config import ConfigError, load_engine
 from sglangctl.files import write_atomic
 from sglangctl.lock import Busy, locked
@@ -25,7 +25,8 @@ from sglangctl.release import ReleaseError
 from sglangctl.stop import stop, stop_by_name
 from sglangctl.switch import Say
 from sglangctl.switch_error import SwitchError
-from sglangctl.terminal import harmless
+from sglangctl.util import os_errors
+from sglangctl.util.terminal import harmless
 
 RM_S = 3600.0
 """A limit for what hangs, not for what is large."""
@@ -42,7 +43,7 @@ def run(args: argparse.Namespace) -> int:
     try:
         remove(args.name, paths, lambda line: print(line, flush=True))
     except (Busy, ConfigError, ReleaseError, SwitchError, OSError, ValueError) as error:
-        print(f"sglangctl remove: {oserrors.words(error)}", file=sys.stderr)
+        print(f"sglangctl remove: {os_errors.words(error)}", file=sys.stderr)
         return 2 if isinstance(error, ConfigError) else 1
     return 0
 

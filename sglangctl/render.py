@@ -9,7 +9,7 @@ from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from sglangctl.story import PROVEN
-from sglangctl.terminal import cut, harmless
+from sglangctl.util.terminal import cut, harmless
 
 if TYPE_CHECKING:
     from sglangctl.startup import Assessment

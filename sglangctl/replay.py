@@ -14,9 +14,10 @@ from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Any
 
-from sglangctl import journal, oserrors
+from sglangctl import journal
 from sglangctl.startup import Assessment, Startup
-from sglangctl.terminal import harmless
+from sglangctl.util import os_errors
+from sglangctl.util.terminal import harmless
 
 GOOD = ("serving", "ready", "degraded")
 
@@ -84,7 +85,7 @@ def run(args: argparse.Namespace) -> int:
         raise
     except OSError as error:
         error.filename = error.filename or args.file
-        return _refuse(oserrors.sentence(error))
+        return _refuse(os_errors.sentence(error))
     if not outcome:
         return _refuse(f"{args.file} is no journal: there is no event in it")
     return 0 if outcome in GOOD else 1

@@ -10,10 +10,10 @@ import argparse
 import json
 import sys
 
-from sglangctl import oserrors
 from sglangctl.paths import Paths
 from sglangctl.release import ReleaseError, stage
-from sglangctl.terminal import harmless
+from sglangctl.util import os_errors
+from sglangctl.util.terminal import harmless
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -28,7 +28,7 @@ def run(args: argparse.Namespace) -> int:
     try:
         digest = stage(args.name, release, Paths())
     except OSError as error:
-        return _refuse(oserrors.sentence(error))
+        return _refuse(os_errors.sentence(error))
     except (ReleaseError, ValueError) as error:
         return _refuse(str(error))
     print(digest)

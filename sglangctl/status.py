@@ -16,13 +16,14 @@ from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
 
-from sglangctl import journal, oserrors, render, starts
+from sglangctl import journal, render, starts
 from sglangctl.config import ConfigError, EngineConfig, engine_names, load_engine
 from sglangctl.paths import Paths
 from sglangctl.present import Present, present, shown_start, watch_unit
 from sglangctl.story import PROVEN, SERVED, Story, gpus_of
-from sglangctl.terminal import harmless
 from sglangctl.unit_failure import spawn_step, why
+from sglangctl.util import os_errors
+from sglangctl.util.terminal import harmless
 
 VERSION = 1
 FOLDED_BYTES = 8 << 20
@@ -91,7 +92,7 @@ def run(args: argparse.Namespace) -> int:
         except ConfigError as error:
             refuse(str(error))
         except OSError as error:
-            refuse(f"{name}: {oserrors.sentence(error)}")
+            refuse(f"{name}: {os_errors.sentence(error)}")
     if args.json and (found or not args.name):
         documents = [asdict(one) for one in found]
         print(json.dumps({"v": VERSION, "status": documents}))

@@ -10,16 +10,17 @@ import argparse
 import sys
 from dataclasses import replace
 
-from sglangctl import free, oserrors, release, systemd
+from sglangctl import free, release, systemd
 from sglangctl.config import ConfigError, EngineConfig, load_engine, load_engines, load_host
 from sglangctl.free import text
-from sglangctl.heartbeat import heartbeat
 from sglangctl.lock import Busy, locked
 from sglangctl.paths import Paths
 from sglangctl.release import ReleaseError
 from sglangctl.switch import Say
 from sglangctl.switch_error import SwitchError
 from sglangctl.switch_journal import now
+from sglangctl.util import os_errors
+from sglangctl.util.heartbeat import heartbeat
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -33,7 +34,7 @@ def run(args: argparse.Namespace) -> int:
         with locked(paths, engine.name, f"stop of {engine.name}"):
             stop(engine, paths, lambda line: print(line, flush=True))
     except (Busy, ConfigError, ReleaseError, SwitchError, OSError) as error:
-        print(f"sglangctl stop: {oserrors.words(error)}", file=sys.stderr)
+        print(f"sglangctl stop: {os_errors.words(error)}", file=sys.stderr)
         return 2 if isinstance(error, ConfigError) else 1
     return 0
 

@@ -17,7 +17,7 @@ import shutil
 import sys
 from typing import Callable
 
-from sglangctl import foreign, free, oserrors, ours, release, switch_unit, systemd
+from sglangctl import foreign, free, ours, release, switch_unit, systemd
 from sglangctl.config import ConfigError, EngineConfig, load_engine, load_engines, load_host
 from sglangctl.configure import engine_of, put_config, read_config
 from sglangctl.files import link_atomic, write_atomic
@@ -26,6 +26,7 @@ from sglangctl.paths import Paths
 from sglangctl.release import ReleaseError, State
 from sglangctl.switch_error import SwitchError
 from sglangctl.switch_journal import Record, followed, journal_of, now, recorded
+from sglangctl.util import os_errors
 
 Say = Callable[[str], None]
 
@@ -72,7 +73,7 @@ def run(args: argparse.Namespace) -> int:
         print(f"sglangctl switch: {error}", file=sys.stderr)
         return error.status
     except (Busy, ConfigError, ReleaseError, OSError, ValueError) as error:
-        print(f"sglangctl switch: {oserrors.words(error)}", file=sys.stderr)
+        print(f"sglangctl switch: {os_errors.words(error)}", file=sys.stderr)
         return 2 if isinstance(error, ConfigError) else 1
     return 0
 

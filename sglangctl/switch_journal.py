@@ -17,7 +17,7 @@ from sglangctl.lock import Busy
 from sglangctl.paths import Paths
 from sglangctl.release import ReleaseError
 from sglangctl.switch_error import SwitchError
-from sglangctl.terminal import harmless
+from sglangctl.util.terminal import harmless
 
 KEPT = 20
 """Journals of switches that are kept, an engine."""

@@ -16,13 +16,14 @@ import sys
 from dataclasses import asdict, dataclass
 from typing import Any
 
-from sglangctl import cgroup, oserrors, processes, proof, render, starts, unit
+from sglangctl import cgroup, processes, proof, render, starts, unit
 from sglangctl.config import VERSION, ConfigError, EngineConfig, load_engine
 from sglangctl.http_probe import endpoint
 from sglangctl.paths import Paths
 from sglangctl.ready import Check, Decision, decide
-from sglangctl.terminal import harmless
 from sglangctl.unit_failure import spawn_step, why
+from sglangctl.util import os_errors
+from sglangctl.util.terminal import harmless
 
 PROVEN = ("serving", "ready", "degraded")
 
@@ -63,7 +64,7 @@ def run(args: argparse.Namespace) -> int:
     except ConfigError as error:
         report = could_not_check(args.name, str(error))
     except OSError as error:
-        report = could_not_check(args.name, oserrors.sentence(error))
+        report = could_not_check(args.name, os_errors.sentence(error))
     if args.json:
         print(json.dumps({"v": VERSION, "verify": asdict(report)}))
     else:

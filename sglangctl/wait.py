@@ -16,7 +16,7 @@ import time
 from pathlib import Path
 from types import FrameType
 
-from sglangctl import journal, oserrors, starts, watch_lock
+from sglangctl import journal, starts, watch_lock
 from sglangctl import run as runs
 from sglangctl.config import ConfigError, EngineConfig, load_engine
 from sglangctl.logtail import OWN_WORDS
@@ -24,7 +24,8 @@ from sglangctl.paths import Paths
 from sglangctl.pidwatch import Pidwatch
 from sglangctl.run import Run
 from sglangctl.startup import Assessment, Startup
-from sglangctl.terminal import cut, harmless
+from sglangctl.util import os_errors
+from sglangctl.util.terminal import cut, harmless
 
 LOOK_S = 0.2
 JOURNAL_S = 5.0
@@ -67,7 +68,7 @@ def run(args: argparse.Namespace) -> int:
     try:
         assessment = Waiting(config, paths, found).until_decided()
     except OSError as error:
-        return _could_not(oserrors.sentence(error))
+        return _could_not(os_errors.sentence(error))
     return _told(config, assessment)
 
 

@@ -23,8 +23,8 @@ from functools import partial
 from pathlib import Path
 from types import FrameType
 
-from sglangctl import oserrors, unit, watch_lock
 from sglangctl import run as runs
+from sglangctl import unit, watch_lock
 from sglangctl.collect import End
 from sglangctl.config import ConfigError, EngineConfig, load_engine
 from sglangctl.follow_run import Follow
@@ -32,7 +32,8 @@ from sglangctl.logtail import Logtail
 from sglangctl.notify import notify
 from sglangctl.paths import Paths, checked_name
 from sglangctl.start_folder import prepare
-from sglangctl.terminal import harmless
+from sglangctl.util import os_errors
+from sglangctl.util.terminal import harmless
 
 TAKES_COMMAND = True
 """What follows `--` is args.command."""
@@ -60,7 +61,7 @@ def run(args: argparse.Namespace) -> int:
     except (ConfigError, watch_lock.Locked) as error:
         return _cannot(str(error))
     except OSError as error:
-        return _cannot(oserrors.sentence(error))
+        return _cannot(os_errors.sentence(error))
     log = args.log or paths.engine_log(config.name)
     watch = Watch(config, paths, log)
     signal.signal(signal.SIGTERM, watch.stop)
@@ -72,7 +73,7 @@ def run(args: argparse.Namespace) -> int:
             return watch.process(args.pid)
         return watch.unit()
     except OSError as error:
-        return _cannot(oserrors.sentence(error))
+        return _cannot(os_errors.sentence(error))
     finally:
         lock.close()
 

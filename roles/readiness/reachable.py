@@ -13,7 +13,7 @@ import urllib3
 
 from roles.readiness.subject import Subject
 from roles.spec.secret import SecretError
-from sglangctl.terminal import cut, harmless
+from sglangctl.util.terminal import cut, harmless
 
 TIMEOUT_S = 10.0
 """For the connection, and for each piece of the answer."""

@@ -11,13 +11,14 @@ from collections.abc import Iterator
 from contextlib import contextmanager, nullcontext
 from typing import Any, Callable
 
-from sglangctl import free, oserrors
+from sglangctl import free
 from sglangctl.config import ConfigError, load_engine, load_engines, load_host
 from sglangctl.free.model import FreeResult, Plan
 from sglangctl.journal import Writer
 from sglangctl.lock import Busy, locked
 from sglangctl.paths import Paths
-from sglangctl.terminal import harmless
+from sglangctl.util import os_errors
+from sglangctl.util.terminal import harmless
 
 KEPT = 20
 """Journals of runs that are kept, an engine."""
@@ -107,7 +108,7 @@ def journal(name: str, paths: Paths) -> Iterator[Callable[..., Any] | None]:
 
 
 def _no_journal(error: OSError) -> None:
-    print(f"sglangctl free: no journal of this run: {oserrors.sentence(error)}", file=sys.stderr)
+    print(f"sglangctl free: no journal of this run: {os_errors.sentence(error)}", file=sys.stderr)
 
 
 def _document(plan: Plan, result: FreeResult | None) -> None:

@@ -6,12 +6,12 @@ import os
 import time
 from collections.abc import Sequence
 
-from sglangctl import terminal
 from sglangctl.free import leftovers, settling, text, verdicts
 from sglangctl.free.ladder import Emit, Ladder, Recorder, Say
 from sglangctl.free.model import FreeResult, Leftover, Plan, Situation
-from sglangctl.heartbeat import heartbeat
 from sglangctl.holders import Holder
+from sglangctl.util import terminal
+from sglangctl.util.heartbeat import heartbeat
 
 
 def execute(plan: Plan, say: Say, emit: Emit | None) -> FreeResult:

@@ -10,12 +10,13 @@ import time
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
-from sglangctl import containers, membership, pidfds, procfs, systemd, terminal, units
+from sglangctl import containers, membership, pidfds, procfs, systemd, units
 from sglangctl.free import freezer, text, unit_stop
 from sglangctl.free.model import ContainerStep, Ended, Plan, UnitStep
 from sglangctl.free.verdicts import UNIT_NOT_STOPPED, Verdict, of_survivor
-from sglangctl.heartbeat import heartbeat
 from sglangctl.pidfds import Target
+from sglangctl.util import terminal
+from sglangctl.util.heartbeat import heartbeat
 
 Say = Callable[[str], None]
 Emit = Callable[..., Any]

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 
-from sglangctl import terminal
 from sglangctl.free.model import UNSEEN, Plan, Refusal, UnitStep
 from sglangctl.holders import Holder
+from sglangctl.util import terminal
 
 TITLE = 70
 

@@ -18,7 +18,6 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-from sglangctl import oserrors
 from sglangctl.kernel import (
     cache,
     check,
@@ -41,6 +40,7 @@ from sglangctl.kernel.record import BuildError, Record
 from sglangctl.kernel.request import Request, folder, unused_folder
 from sglangctl.kernel.venv import Venv
 from sglangctl.paths import Paths
+from sglangctl.util import os_errors
 
 DISK_MIB = 4 * 1024
 """Least free space to begin with: sources and objects of one architecture."""
@@ -75,7 +75,7 @@ def build(request: Request, paths: Paths) -> cache.Entry:
         raise
     except OSError as error:
         full = error.errno == 28
-        sentence = "the disk is full" if full else oserrors.sentence(error)
+        sentence = "the disk is full" if full else os_errors.sentence(error)
         step = f"free space under {paths.kernel_cache}, then deploy again: it goes on where it was"
         record("end", outcome="failed", text=sentence, next_step=step)
         raise BuildError(sentence, step) from None

@@ -15,10 +15,11 @@ import sys
 import time
 from pathlib import Path
 
-from sglangctl import journal, oserrors
+from sglangctl import journal
 from sglangctl.kernel import common
 from sglangctl.paths import Paths
-from sglangctl.terminal import harmless
+from sglangctl.util import os_errors
+from sglangctl.util.terminal import harmless
 
 POLL_S = 0.5
 
@@ -97,7 +98,7 @@ def _adopt(source: Path, paths: Paths) -> int:
     try:
         cache.promote(entry.key, entry.wheel, entry.provenance, paths)
     except OSError as error:
-        raise common.Unusable(oserrors.sentence(error)) from None
+        raise common.Unusable(os_errors.sentence(error)) from None
     shutil.rmtree(source, ignore_errors=True)
     print(f"adopted {entry.key}")
     return 0

@@ -14,10 +14,10 @@ import subprocess
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
-from sglangctl import oserrors
 from sglangctl.kernel.judging import Inspection
 from sglangctl.kernel.translations import ANEW, FAILED, OK, SIGNALS, TRANSLATIONS, UNKNOWN
 from sglangctl.kernel.venv import Torch, Venv
+from sglangctl.util import os_errors
 
 TIMEOUT_S = 300.0
 """Importing torch from a cold disk takes a minute; the operation under a second."""
@@ -96,7 +96,10 @@ def check(
     except OSError as error:
         os.close(read)
         return Check(
-            FAILED, f"{venv.python} does not run: {oserrors.sentence(error)}", "kernel-broken", ANEW
+            FAILED,
+            f"{venv.python} does not run: {os_errors.sentence(error)}",
+            "kernel-broken",
+            ANEW,
         )
     finally:
         os.close(write)

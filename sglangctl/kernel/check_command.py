@@ -8,9 +8,9 @@ from __future__ import annotations
 
 import argparse
 
-from sglangctl import oserrors
 from sglangctl.kernel import check, common, inspect, stamp
-from sglangctl.terminal import harmless
+from sglangctl.util import os_errors
+from sglangctl.util.terminal import harmless
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -35,7 +35,7 @@ def run(args: argparse.Namespace) -> int:
         try:
             stamp.write(venv, result)
         except OSError as error:
-            return common.complain(f"the outcome cannot be kept: {oserrors.sentence(error)}")
+            return common.complain(f"the outcome cannot be kept: {os_errors.sentence(error)}")
     print(common.document(result) if args.json else "\n".join(table(result)))
     return result.exit_status
 

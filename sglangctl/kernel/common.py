@@ -9,10 +9,10 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
-from sglangctl import oserrors
 from sglangctl.kernel.venv import Venv, VenvError, load
 from sglangctl.paths import Paths
-from sglangctl.terminal import harmless
+from sglangctl.util import os_errors
+from sglangctl.util.terminal import harmless
 
 
 class Unusable(Exception):
@@ -100,7 +100,7 @@ def _engine_venv(name: str | None) -> Path:
     except ConfigError as error:
         raise Unusable(str(error)) from None
     except (OSError, ValueError, KeyError, TypeError) as error:
-        why = oserrors.sentence(error) if isinstance(error, OSError) else "its manifest is broken"
+        why = os_errors.sentence(error) if isinstance(error, OSError) else "its manifest is broken"
         raise Unusable(
             f"the engine {name} has no live release ({why}): deploy it, or name --venv"
         ) from None

@@ -11,8 +11,8 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
-from sglangctl import oserrors
 from sglangctl.paths import Paths
+from sglangctl.util import os_errors
 
 PACKAGE = "nvidia-cuda-cuobjdump"
 PIP_OPTIONS = ("--quiet", "--disable-pip-version-check", "--no-deps")
@@ -153,7 +153,7 @@ def _listed(path: Path, cuobjdump: str, option: str) -> dict[str, int]:
             timeout=600,
         )
     except (OSError, subprocess.TimeoutExpired) as error:
-        raise CubinError(f"cuobjdump did not run: {oserrors.words(error)}") from None
+        raise CubinError(f"cuobjdump did not run: {os_errors.words(error)}") from None
     found = parse(done.stdout)
     # "No PTX file found" and "does not contain device code" are answers, not failures.
     said = f"{done.stdout}\n{done.stderr}"

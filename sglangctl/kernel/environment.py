@@ -11,11 +11,11 @@ import re
 import shutil
 from pathlib import Path
 
-from sglangctl import oserrors
 from sglangctl.kernel import command_line, venv
 from sglangctl.kernel.progress import explain
 from sglangctl.kernel.record import BuildError
 from sglangctl.kernel.request import Request
+from sglangctl.util import os_errors
 
 TOOLS = ("cmake>=3.31", "ninja", "wheel", "setuptools", "scikit-build-core>=0.10")
 """sgl-kernel's CMakeLists needs 3.31 (policy CMP0177); distributions have older ones."""
@@ -106,7 +106,7 @@ def _run(argv: list[str], log: Path, sentence: str) -> None:
         done = command_line.run(argv, log)
     except OSError as error:
         raise BuildError(
-            f"{sentence}: {oserrors.sentence(error)}", "apt-get install python3-venv"
+            f"{sentence}: {os_errors.sentence(error)}", "apt-get install python3-venv"
         ) from None
     if done.returncode:
         fault = explain(done.lines, done.returncode)

@@ -10,7 +10,7 @@ import sys
 from pathlib import Path
 
 from sglangctl.kernel import common, cubins, inspect
-from sglangctl.terminal import harmless
+from sglangctl.util.terminal import harmless
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:

@@ -12,11 +12,11 @@ import argparse
 import tempfile
 from pathlib import Path
 
-from sglangctl import oserrors
 from sglangctl.kernel import common
 from sglangctl.kernel.venv import Venv
 from sglangctl.paths import Paths
-from sglangctl.terminal import harmless
+from sglangctl.util import os_errors
+from sglangctl.util.terminal import harmless
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -49,7 +49,7 @@ def run(args: argparse.Namespace) -> int:
     except (common.Unusable, cubins.CubinError, install.InstallError, MetadataError) as error:
         return common.complain(str(error))
     except OSError as error:
-        return common.complain(f"{oserrors.sentence(error)}; then deploy again")
+        return common.complain(f"{os_errors.sentence(error)}; then deploy again")
     for name in done.removed:
         print(harmless(f"removed {name}"))
     print(harmless(f"installed {done.wheel}: {after.verdict}: {after.reason}"))

@@ -24,7 +24,7 @@ from pathlib import Path
 
 from sglangctl import procfs
 from sglangctl.folders import folders_below
-from sglangctl.terminal import harmless
+from sglangctl.util.terminal import harmless
 
 NAME = "lock"
 SHARED = frozenset(

@@ -6,7 +6,7 @@ import re
 from collections.abc import Iterable
 from dataclasses import dataclass
 
-from sglangctl.terminal import without_ansi
+from sglangctl.util.terminal import without_ansi
 
 NINJA = re.compile(r"^\s*\[(\d+)/(\d+)\]\s")
 KILLED = re.compile(

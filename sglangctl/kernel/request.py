@@ -7,10 +7,10 @@ from dataclasses import asdict, dataclass, fields
 from pathlib import Path
 from typing import Any
 
-from sglangctl import oserrors
 from sglangctl.kernel import key as keys
 from sglangctl.kernel.cubins import parse_arch
 from sglangctl.paths import Paths
+from sglangctl.util import os_errors
 
 SUBDIRECTORIES = ("python/sglang/kernels/aot", "sgl-kernel", ".")
 """Where the kernel's source is: since 0.4, up to 0.3, and in a repository of its own."""
@@ -113,7 +113,7 @@ def load(path: Path) -> Request:
     try:
         return parse(json.loads(path.read_text(encoding="utf-8")))
     except (OSError, ValueError) as error:
-        raise RequestError(f"{path} cannot be read: {oserrors.words(error)}") from None
+        raise RequestError(f"{path} cannot be read: {os_errors.words(error)}") from None
 
 
 def dump(request: Request) -> str:

@@ -11,7 +11,7 @@ import subprocess
 from dataclasses import dataclass
 from pathlib import Path
 
-from sglangctl import oserrors
+from sglangctl.util import os_errors
 
 DISTRIBUTIONS = ("sglang-kernel", "sgl-kernel")
 """Both own the folder sgl_kernel/; the second was the name up to 0.3.21."""
@@ -137,7 +137,7 @@ def load(root: Path) -> Venv:
         version, path, machine = json.loads(done.stdout)
     except (OSError, subprocess.SubprocessError, ValueError) as error:
         raise VenvError(
-            f"{python} does not run ({oserrors.words(error)}); deploy again to make it anew"
+            f"{python} does not run ({os_errors.words(error)}); deploy again to make it anew"
         ) from None
     return Venv(
         root,

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 
 from sglangctl.startup.failures import RECENT_S, Candidate, Crash
 from sglangctl.startup.phases import ORDER
-from sglangctl.startup.values import printable, whole
+from sglangctl.util.values import printable, whole
 
 if TYPE_CHECKING:
     from sglangctl.startup.fold import Startup

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from sglangctl.startup.values import printable
+from sglangctl.util.values import printable
 
 if TYPE_CHECKING:
     from sglangctl.startup.fold import Startup

@@ -18,8 +18,8 @@ from sglangctl.startup.progress import Work
 from sglangctl.startup.proof import Proof
 from sglangctl.startup.ranks import Ranks
 from sglangctl.startup.service import Service
-from sglangctl.startup.values import mappings, number, text, whole
 from sglangctl.unit_failure import spawn_step
+from sglangctl.util.values import mappings, number, text, whole
 
 _FLUSH_S = 0.5
 """A line that has not ended for this long is read as it is."""

@@ -6,7 +6,7 @@ import re
 from dataclasses import dataclass, field
 from typing import Any
 
-from sglangctl.startup.values import mapping, number, text, whole
+from sglangctl.util.values import mapping, number, text, whole
 
 _FLAGS = {
     "--model-path": "model",

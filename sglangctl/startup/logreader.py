@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from sglangctl.startup import loglines, phases
 from sglangctl.startup.loglines import Line
-from sglangctl.startup.values import printable
+from sglangctl.util.values import printable
 
 if TYPE_CHECKING:
     from sglangctl.startup.fold import Startup

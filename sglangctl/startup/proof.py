@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from sglangctl.startup.values import number, printable, text, whole
+from sglangctl.util.values import number, printable, text, whole
 
 if TYPE_CHECKING:
     from sglangctl.startup.fold import Startup

@@ -13,7 +13,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from sglangctl.startup.values import number, text, whole
+from sglangctl.util.values import number, text, whole
 
 _TITLES = ("sglang::sched", "sglang::detok", "sglang::data_par")
 _SPAWNED = "multiprocessing.spawn"

@@ -14,7 +14,7 @@ from __future__ import annotations
 from typing import Any
 
 from sglangctl.config import Limits
-from sglangctl.startup.values import number, text, whole
+from sglangctl.util.values import number, text, whole
 
 _HEALTH = ("/health", "/health_generate")
 WORKING_S = 15.0

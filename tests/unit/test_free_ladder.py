@@ -14,11 +14,12 @@ from typing import Any
 
 import pytest
 
-from sglangctl import cli, free, gpus, heartbeat, lock, openfiles, pidfds, systemd
+from sglangctl import cli, free, gpus, lock, openfiles, pidfds, systemd
 from sglangctl.config import HostConfig, Limits
 from sglangctl.free import leftovers
 from sglangctl.free.segments import Segment
 from sglangctl.paths import Paths
+from sglangctl.util import heartbeat
 from tests.unit.holding import devices, holding
 from tests.unit.test_holders import ENGINE
 

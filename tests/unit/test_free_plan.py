@@ -10,13 +10,14 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from sglangctl import classes, gpus, terminal
+from sglangctl import classes, gpus
 from sglangctl.config import EngineConfig, HostConfig
 from sglangctl.containers import Container
 from sglangctl.free import planning, verdicts
 from sglangctl.free.model import Plan, Situation
 from sglangctl.holders import Holder
 from sglangctl.units import Unit
+from sglangctl.util import terminal
 from tests.unit.test_holders import ENGINE
 
 KIMI = replace(ENGINE, gpus=(0, 1), replaces=("vllm-kimi.service",))

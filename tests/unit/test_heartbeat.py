@@ -7,7 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from sglangctl import heartbeat, stop
+from sglangctl import stop
+from sglangctl.util import heartbeat
 
 BEAT = r"waiting for it: \d s of at most 30 s"
 

@@ -7,7 +7,7 @@ import unicodedata
 from hypothesis import given
 from hypothesis import strategies as st
 
-from sglangctl.terminal import cut, harmless, without_ansi
+from sglangctl.util.terminal import cut, harmless, without_ansi
 
 
 @given(st.text(alphabet=st.characters(codec=None)))
