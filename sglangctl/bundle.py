@@ -23,9 +23,9 @@ from pathlib import Path
 from sglangctl.bundle_parts import Missing, Part, parts
 from sglangctl.config import ConfigError, require_known
 from sglangctl.logs import all_secrets
-from sglangctl.masking import Masker
+from sglangctl.masking.masker import Masker
+from sglangctl.masking.scrub import scrub_file
 from sglangctl.paths import Paths
-from sglangctl.scrub import scrub_file
 from sglangctl.util import os_errors
 from sglangctl.util.terminal import harmless
 

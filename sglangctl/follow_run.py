@@ -12,7 +12,7 @@ from sglangctl.collect import Collection, End
 from sglangctl.config import ConfigError, EngineConfig, load_engine
 from sglangctl.http_probe import endpoint
 from sglangctl.logtail import Logtail, beginning_of_run, mark_end
-from sglangctl.masking import Masker, secrets_in_argv, secrets_of
+from sglangctl.masking.masker import Masker, secrets_in_argv, secrets_of
 from sglangctl.paths import Paths
 from sglangctl.recorder import Recorder
 from sglangctl.run import Run

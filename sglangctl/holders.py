@@ -194,11 +194,11 @@ def context_for(
 
 def holder(facts: Facts, classified: Classified) -> Holder:
     """The public form: names instead of numbers, secrets masked, the title made harmless."""
-    from sglangctl import masking
+    from sglangctl.masking import masker
     from sglangctl.util import terminal
 
     process, found = facts.process, facts.stat
-    command = masking.mask_argv(process.argv)
+    command = masker.mask_argv(process.argv)
     title = terminal.harmless(" ".join(command) or f"[{process.comm}]")
     return Holder(
         pid=process.pid,

@@ -15,7 +15,7 @@ from typing import Any
 
 from sglangctl.bounded import BoundedSocket
 from sglangctl.config import EngineConfig
-from sglangctl.masking import read_engine_yaml
+from sglangctl.masking.masker import read_engine_yaml
 from sglangctl.paths import Paths
 
 BODY_LIMIT = 4 * 2**20

@@ -12,7 +12,7 @@ from typing import Any
 
 from sglangctl import journal, procfs, starts
 from sglangctl.config import EngineConfig
-from sglangctl.masking import MASK, Masker, is_secret_name, mask_argv, read_env
+from sglangctl.masking.masker import MASK, Masker, is_secret_name, mask_argv, read_env
 from sglangctl.paths import Paths
 
 LOOK_S = 2.0

@@ -15,7 +15,7 @@ from pathlib import Path
 
 from sglangctl.config import ConfigError, require_known
 from sglangctl.logtail import Logtail
-from sglangctl.masking import Masker, secrets_of
+from sglangctl.masking.masker import Masker, secrets_of
 from sglangctl.paths import Paths
 from sglangctl.util import os_errors
 from sglangctl.util.terminal import harmless, without_ansi

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from sglangctl import procfs
-from sglangctl.masking import mask_argv
+from sglangctl.masking.masker import mask_argv
 
 NAME_KEPT = 90
 """Characters of a title or command line that an event keeps."""

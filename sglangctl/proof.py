@@ -11,7 +11,7 @@ from sglangctl.accept import Acceptance
 from sglangctl.config import Drafter, EngineConfig
 from sglangctl.generate import Generation, generate
 from sglangctl.http_probe import Answer, Endpoint, ask
-from sglangctl.masking import mask_argv
+from sglangctl.masking.masker import mask_argv
 from sglangctl.processes import Collector, ranks_alive, wrong
 from sglangctl.ready import Facts
 

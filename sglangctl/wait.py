@@ -134,7 +134,7 @@ class Waiting:
         from sglangctl.http_probe import endpoint
         from sglangctl.launching import fields
         from sglangctl.logtail import Logtail, beginning_of_run
-        from sglangctl.masking import Masker
+        from sglangctl.masking.masker import Masker
         from sglangctl.recorder import Recorder
 
         log = self.paths.engine_log(self.config.name)

@@ -19,8 +19,8 @@ from typing import Any
 from roles.spec import credentials, nccl
 from roles.spec.errors import shown
 from roles.spec.schema import Report
-from sglangctl.masking import is_secret_name
-from sglangctl.scrub import scrub
+from sglangctl.masking.masker import is_secret_name
+from sglangctl.masking.scrub import scrub
 
 OURS = {
     "CUDA_VISIBLE_DEVICES": "gpus",

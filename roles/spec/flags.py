@@ -19,7 +19,7 @@ from typing import Any
 from roles.spec.flag_names import FLAGS
 from roles.spec.model import FlagValue
 from roles.spec.quoting import config_value
-from sglangctl.masking import is_secret_name
+from sglangctl.masking.masker import is_secret_name
 
 
 def _words(text: str) -> frozenset[str]:

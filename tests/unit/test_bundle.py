@@ -16,8 +16,8 @@ from hypothesis import strategies as st
 
 from sglangctl import bundle, bundle_parts, cli
 from sglangctl.journal import Writer
+from sglangctl.masking.scrub import scrub, scrub_event, scrub_file
 from sglangctl.paths import Paths
-from sglangctl.scrub import scrub, scrub_event, scrub_file
 
 PLANTED = "planted-api-key-4711"
 STRAY = "hf_abcdefghijklmnopqrstuvwxyz"

@@ -3,7 +3,7 @@ import time
 
 import pytest
 
-from sglangctl.masking import (
+from sglangctl.masking.masker import (
     Masker,
     is_secret_name,
     mask_addresses,

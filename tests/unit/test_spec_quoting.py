@@ -16,7 +16,7 @@ from hypothesis import assume, example, given
 from hypothesis import strategies as st
 
 from roles.spec.quoting import config_value, env_value, exec_line, exec_word, is_writable, unit_word
-from sglangctl.masking import read_engine_yaml, read_env
+from sglangctl.masking.masker import read_engine_yaml, read_env
 
 NASTY = st.text(
     st.sampled_from("\\\"'$%`;#{}[]()<>|&*?~!@:=,- \t\n\r\x01\x1b\x7f\x85\u2028é漢😀ab01nx{U"),

@@ -25,7 +25,7 @@ from roles.spec.render import (
     watch_unit,
 )
 from sglangctl.config import load_engine, load_host
-from sglangctl.masking import read_env
+from sglangctl.masking.masker import read_env
 from sglangctl.paths import Paths
 from sglangctl.release import FILES
 from tests.unit.spec_case import engine

@@ -17,8 +17,8 @@ from roles.spec.entry import host_data
 from roles.spec.flag_names import FLAGS
 from roles.spec.render import engine_json
 from sglangctl.files import masked_text
-from sglangctl.masking import secrets_of
-from sglangctl.scrub import scrub
+from sglangctl.masking.masker import secrets_of
+from sglangctl.masking.scrub import scrub
 from tests.unit.spec_case import engine, engine_errors, engine_text, load, only
 
 KEY = "sk-planted-0123456789"

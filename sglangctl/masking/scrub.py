@@ -1,6 +1,6 @@
 """Taking secrets out of text whose secrets nobody has told us, before it is published.
 
-The engine's own are known by value and are masked by sglangctl.masking; here are other processes'
+The engine's own are known by value and are masked by sglangctl.masking.masker; here are other processes'
 flags, tokens of known shapes, passwords in addresses, serial numbers.
 """
 
@@ -10,8 +10,8 @@ import json
 import re
 from typing import Any
 
-from sglangctl.secret_names import MASK, is_secret_name, mask_addresses
-from sglangctl.secret_text import mask_argv, mask_text
+from sglangctl.masking.names import MASK, is_secret_name, mask_addresses
+from sglangctl.masking.text import mask_argv, mask_text
 
 KNOWN_SHAPES = re.compile(
     r"(?<![A-Za-z0-9_-])(?:hf_[A-Za-z0-9]{20,}|sk-[A-Za-z0-9_-]{16,}|gh[pousr]_[A-Za-z0-9]{20,}|"

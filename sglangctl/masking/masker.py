@@ -8,8 +8,8 @@ from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
-from sglangctl.secret_names import MASK, is_secret_name, mask_addresses
-from sglangctl.secret_text import mask_argv, secrets_in_argv
+from sglangctl.masking.names import MASK, is_secret_name, mask_addresses
+from sglangctl.masking.text import mask_argv, secrets_in_argv
 
 __all__ = [
     "MASK",

@@ -10,7 +10,7 @@ import re
 import string
 from collections.abc import Iterator, Sequence
 
-from sglangctl.secret_names import MASK, is_secret_name, mask_addresses
+from sglangctl.masking.names import MASK, is_secret_name, mask_addresses
 
 WORDS = ("key", "token", "secret", "password", "passwd", "credential", "authorization", "curl")
 """Without one of them in a text there is nothing to look for."""

@@ -1,0 +1,1 @@
+"""Takes secrets out of text, by value, by name or by shape. Nothing else decides what is a secret."""
