@@ -11,11 +11,12 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from sglangctl import cgroup, procfs, starts, systemd
+from sglangctl import starts, systemd
 from sglangctl.config import ConfigError, load_engine
 from sglangctl.files import masked_text
 from sglangctl.paths import Paths
 from sglangctl.present import watch_unit
+from sglangctl.proc import cgroup, procfs
 
 LAST_STARTS = 3
 """And switches: each has a journal."""

@@ -15,12 +15,13 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from sglangctl import event_fields, gpus, oom, port_owner, procfs, sockets, unit
+from sglangctl import event_fields, gpus, port_owner, unit
 from sglangctl.config import EngineConfig, Readiness
 from sglangctl.generate import Generation
 from sglangctl.http_probe import Answer, Endpoint, Prober, ask, error_name
 from sglangctl.logtail import MARK_WORDS, OWN_WORDS, Logtail, Piece
-from sglangctl.pidwatch import Pidwatch
+from sglangctl.proc import oom, procfs, sockets
+from sglangctl.proc.pidwatch import Pidwatch
 from sglangctl.processes import Collector, Process, shape
 from sglangctl.proof import Proof, gather
 from sglangctl.recorder import Recorder

@@ -7,10 +7,11 @@ from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
-from sglangctl import gpus, oom, procfs
-from sglangctl.cgroup import CGROUP
+from sglangctl import gpus
 from sglangctl.http_probe import Answer
 from sglangctl.port_owner import Owner
+from sglangctl.proc import oom, procfs
+from sglangctl.proc.cgroup import CGROUP
 from sglangctl.proof import Proof
 
 SHM_FULL_MIB = 16

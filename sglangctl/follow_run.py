@@ -7,13 +7,14 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
-from sglangctl import journal, launching, lock, procfs, render, starts, systemd, unit
+from sglangctl import journal, launching, lock, render, starts, systemd, unit
 from sglangctl.collect import Collection, End
 from sglangctl.config import ConfigError, EngineConfig, load_engine
 from sglangctl.http_probe import endpoint
 from sglangctl.logtail import Logtail, beginning_of_run, mark_end
 from sglangctl.masking.masker import Masker, secrets_in_argv, secrets_of
 from sglangctl.paths import Paths
+from sglangctl.proc import procfs
 from sglangctl.recorder import Recorder
 from sglangctl.run import Run
 from sglangctl.start_folder import open_start

@@ -10,8 +10,9 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
-from sglangctl import cgroup, sockets, systemd
+from sglangctl import systemd
 from sglangctl.http_probe import Endpoint, ask
+from sglangctl.proc import cgroup, sockets
 from sglangctl.switch_error import SwitchError
 
 PROPERTIES = (

@@ -9,8 +9,8 @@ import os
 import re
 from dataclasses import dataclass
 
-from sglangctl import procfs
 from sglangctl.nvml import Nvml, NvmlError
+from sglangctl.proc import procfs
 
 FIELDS = (
     "index",

@@ -17,9 +17,10 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, fields
 from typing import Any
 
-from sglangctl import classes, gpus, membership, openfiles, pidfds, procfs, units
+from sglangctl import classes, gpus, units
 from sglangctl.classes import Classified, Context, Process, Replaced
 from sglangctl.config import EngineConfig, HostConfig
+from sglangctl.proc import membership, open_files, pidfds, procfs
 
 LONGEST_COMMAND = 128 * 1024
 """Characters of a command line that are kept: Linux's own limit for one argument."""
@@ -111,11 +112,11 @@ def find(
 def survey(ports: Iterable[int] = (), pids: Sequence[int] = ()) -> Survey:
     """Look at all processes and GPUs; `ports`: whoever listens there is wanted too, and so are
     `pids`."""
-    from sglangctl import sockets
+    from sglangctl.proc import sockets
 
     wanted = set(ports)
     inodes = {item.inode: item.port for item in sockets.listeners() if item.port in wanted}
-    scan = openfiles.scan(inodes)
+    scan = open_files.scan(inodes)
     reading = gpus.read()
     memory: dict[int, dict[int, int | None]] = {}
     for gpu in reading.gpus or ():
@@ -125,7 +126,7 @@ def survey(ports: Iterable[int] = (), pids: Sequence[int] = ()) -> Survey:
     root = membership.own_root()
     found = []
     for pid in sorted({*scan.found, *memory, *pids}):
-        seen = scan.found.get(pid, openfiles.OpenFiles({}, frozenset()))
+        seen = scan.found.get(pid, open_files.OpenFiles({}, frozenset()))
         opened = {index.get(minor, minor): times for minor, times in seen.devices.items()}
         listens = {inodes[inode] for inode in seen.sockets}
         facts = look_at(pid, opened, memory.get(pid, {}), listens, root)
@@ -167,7 +168,7 @@ def look_at(
         member=member,
         stat=found,
         gpus=tuple(sorted({*opened, *memory_mib})),
-        uses=tuple(sorted(openfiles.used(opened, memory_mib))),
+        uses=tuple(sorted(open_files.used(opened, memory_mib))),
         memory_mib=memory_mib,
         ports=tuple(sorted(ports)),
     )

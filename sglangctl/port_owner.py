@@ -6,8 +6,8 @@ import ipaddress
 from collections.abc import Iterable
 from dataclasses import dataclass
 
-from sglangctl import procfs, sockets
-from sglangctl.sockets import Listener
+from sglangctl.proc import procfs, sockets
+from sglangctl.proc.sockets import Listener
 
 
 @dataclass(frozen=True)

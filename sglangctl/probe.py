@@ -145,7 +145,8 @@ def probe(request: Mapping[str, Any], paths: Paths | None = None) -> Probe:
     """Look at the host. RequestError only for what the request itself has wrong."""
     import time
 
-    from sglangctl import files, procfs
+    from sglangctl import files
+    from sglangctl.proc import procfs
 
     paths = paths or Paths()
     found = Probe(time=time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime()))
@@ -199,7 +200,8 @@ class _Parts:
 
 def _about_engines(found: Probe, part: _Parts, request: Mapping[str, Any], paths: Paths) -> None:
     """Units, holders, ports and plans: one call of systemctl and one pass over /proc for all."""
-    from sglangctl import holders, probe_engines, sockets, units
+    from sglangctl import holders, probe_engines, units
+    from sglangctl.proc import sockets
 
     host, engines = _inventory(found, request, paths)
     ending = {kind: request[kind] for kind in ("stop", "remove") if request.get(kind)}

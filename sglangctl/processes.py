@@ -7,8 +7,8 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Any
 
-from sglangctl import procfs
 from sglangctl.masking.masker import mask_argv
+from sglangctl.proc import procfs
 
 NAME_KEPT = 90
 """Characters of a title or command line that an event keeps."""

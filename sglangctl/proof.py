@@ -6,12 +6,13 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from typing import Any
 
-from sglangctl import accept, port_owner, procfs
+from sglangctl import accept, port_owner
 from sglangctl.accept import Acceptance
 from sglangctl.config import Drafter, EngineConfig
 from sglangctl.generate import Generation, generate
 from sglangctl.http_probe import Answer, Endpoint, ask
 from sglangctl.masking.masker import mask_argv
+from sglangctl.proc import procfs
 from sglangctl.processes import Collector, ranks_alive, wrong
 from sglangctl.ready import Facts
 

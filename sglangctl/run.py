@@ -7,7 +7,8 @@ import time
 from dataclasses import dataclass
 from pathlib import Path
 
-from sglangctl import cgroup, processes, procfs, unit
+from sglangctl import processes, unit
+from sglangctl.proc import cgroup, procfs
 
 
 @dataclass(frozen=True)

@@ -12,7 +12,8 @@ import time
 from dataclasses import dataclass
 from typing import Any
 
-from sglangctl import procfs, systemd
+from sglangctl import systemd
+from sglangctl.proc import procfs
 
 INVOCATION = "/run/systemd/units/invocation:"
 PROPERTIES = (

@@ -6,7 +6,8 @@ import re
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
-from sglangctl import cgroup, systemd
+from sglangctl import systemd
+from sglangctl.proc import cgroup
 
 PROPERTIES = (
     "Id",

@@ -16,10 +16,11 @@ import sys
 from dataclasses import asdict, dataclass
 from typing import Any
 
-from sglangctl import cgroup, processes, proof, render, starts, unit
+from sglangctl import processes, proof, render, starts, unit
 from sglangctl.config import VERSION, ConfigError, EngineConfig, load_engine
 from sglangctl.http_probe import endpoint
 from sglangctl.paths import Paths
+from sglangctl.proc import cgroup
 from sglangctl.ready import Check, Decision, decide
 from sglangctl.unit_failure import spawn_step, why
 from sglangctl.util import os_errors

@@ -21,7 +21,7 @@ from sglangctl import run as runs
 from sglangctl.config import ConfigError, EngineConfig, load_engine
 from sglangctl.logtail import OWN_WORDS
 from sglangctl.paths import Paths
-from sglangctl.pidwatch import Pidwatch
+from sglangctl.proc.pidwatch import Pidwatch
 from sglangctl.run import Run
 from sglangctl.startup import Assessment, Startup
 from sglangctl.util import os_errors

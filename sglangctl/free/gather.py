@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
-from sglangctl import classes, containers, holders, pidfds, procfs, systemd, units
+from sglangctl import classes, containers, holders, systemd, units
 from sglangctl.config import EngineConfig, HostConfig
 from sglangctl.free.model import Situation
+from sglangctl.proc import pidfds, procfs
 
 
 def situation(

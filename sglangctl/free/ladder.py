@@ -10,11 +10,12 @@ import time
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
-from sglangctl import containers, membership, pidfds, procfs, systemd, units
-from sglangctl.free import freezer, text, unit_stop
+from sglangctl import containers, systemd, units
+from sglangctl.free import text, unit_stop
 from sglangctl.free.model import ContainerStep, Ended, Plan, UnitStep
 from sglangctl.free.verdicts import UNIT_NOT_STOPPED, Verdict, of_survivor
-from sglangctl.pidfds import Target
+from sglangctl.proc import freezer, membership, pidfds, procfs
+from sglangctl.proc.pidfds import Target
 from sglangctl.util import terminal
 from sglangctl.util.heartbeat import heartbeat
 

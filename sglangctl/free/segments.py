@@ -13,7 +13,7 @@ import stat
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 
-from sglangctl import procfs
+from sglangctl.proc import procfs
 
 SHM = "/dev/shm"
 PREFIX = SHM.encode() + b"/"

@@ -28,7 +28,6 @@ from sglangctl.kernel import (
     environment,
     inspect,
     jobs,
-    memory,
     provenance,
     source,
     toolkit,
@@ -40,6 +39,7 @@ from sglangctl.kernel.record import BuildError, Record
 from sglangctl.kernel.request import Request, folder, unused_folder
 from sglangctl.kernel.venv import Venv
 from sglangctl.paths import Paths
+from sglangctl.proc import memory
 from sglangctl.util import os_errors
 
 DISK_MIB = 4 * 1024

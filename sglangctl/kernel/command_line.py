@@ -12,7 +12,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from sglangctl.kernel import memory
+from sglangctl.proc import memory
 
 KEPT = 4000
 """Lines of output that a failure is explained from."""

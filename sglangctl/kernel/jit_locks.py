@@ -22,8 +22,8 @@ from collections.abc import Iterable
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 
-from sglangctl import procfs
-from sglangctl.folders import folders_below
+from sglangctl.proc import procfs
+from sglangctl.proc.folders import folders_below
 from sglangctl.util.terminal import harmless
 
 NAME = "lock"

@@ -12,11 +12,12 @@ import subprocess
 from collections.abc import Sequence
 from pathlib import Path
 
-from sglangctl import procfs, programs, systemd
-from sglangctl.kernel import jobs, memory
+from sglangctl import programs, systemd
+from sglangctl.kernel import jobs
 from sglangctl.kernel.record import JOURNAL, BuildError
 from sglangctl.kernel.request import Request, folder, unit
 from sglangctl.paths import Paths
+from sglangctl.proc import memory, procfs
 
 PID = "pid"
 

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from sglangctl import procfs
+from sglangctl.proc import procfs
 from tests.hosts.standins import model, wheel
 from tests.hosts.standins.local import READY, Machine, unpacked
 

@@ -14,7 +14,7 @@ from typing import Any
 
 import pytest
 
-from sglangctl import procfs
+from sglangctl.proc import procfs
 from tests.hosts.standins import model
 from tests.hosts.standins.local import READY, Machine, Run
 

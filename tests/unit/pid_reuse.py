@@ -15,7 +15,7 @@ import time
 from sglangctl.config import Limits
 from sglangctl.free.ladder import Ladder, Recorder
 from sglangctl.free.model import Plan
-from sglangctl.pidfds import Identity, identify
+from sglangctl.proc.pidfds import Identity, identify
 
 EARLY, LATE = 0, 1
 """Of four rounds, one in which the pid is reused before the freeing starts, one in which the

@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from sglangctl import cgroup
+from sglangctl.proc import cgroup
 
 V1 = "12:memory:/system.slice/a.service\n1:name=systemd:/system.slice/vllm-kimi.service\n0::/\n"
 V2 = "0::/system.slice/system-sglang.slice/sglang-kimi.service/sub\n"

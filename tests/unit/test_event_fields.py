@@ -6,9 +6,10 @@ from pathlib import Path
 
 import pytest
 
-from sglangctl import event_fields, procfs
+from sglangctl import event_fields
 from sglangctl.gpus import Gpu
 from sglangctl.port_owner import Owner
+from sglangctl.proc import procfs
 
 
 def gpu(index: int, used: int | None, processes: tuple[tuple[int, int | None], ...]) -> Gpu:

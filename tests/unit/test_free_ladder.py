@@ -14,11 +14,12 @@ from typing import Any
 
 import pytest
 
-from sglangctl import cli, free, gpus, lock, openfiles, pidfds, systemd
+from sglangctl import cli, free, gpus, lock, systemd
 from sglangctl.config import HostConfig, Limits
 from sglangctl.free import leftovers
 from sglangctl.free.segments import Segment
 from sglangctl.paths import Paths
+from sglangctl.proc import open_files, pidfds
 from sglangctl.util import heartbeat
 from tests.unit.holding import devices, holding
 from tests.unit.test_holders import ENGINE
@@ -31,11 +32,11 @@ pytestmark = pytest.mark.skipif(os.getuid() != 0, reason="freeing needs root")
 
 @pytest.fixture
 def prefix(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> str:
-    monkeypatch.setattr(openfiles, "DEVICES", devices(tmp_path))
+    monkeypatch.setattr(open_files, "DEVICES", devices(tmp_path))
     monkeypatch.setattr(gpus, "read", lambda: gpus.Reading(None, None, "no driver in this test"))
     monkeypatch.setattr(systemd, "booted", lambda: False)
     monkeypatch.setenv("SGLANGCTL_ROOT", str(tmp_path / "root"))
-    return openfiles.DEVICES
+    return open_files.DEVICES
 
 
 class Journal:
@@ -232,7 +233,7 @@ def test_another_process_with_the_same_pid_is_not_touched(prefix: str) -> None:
 
 
 def test_a_frozen_process_is_recognised_and_a_foreign_frozen_group_left_frozen(prefix: str) -> None:
-    from sglangctl.free import freezer
+    from sglangctl.proc import freezer
 
     folder = Path("/sys/fs/cgroup/freezer")
     if not (folder / "cgroup.procs").exists() or not os.access(folder, os.W_OK):

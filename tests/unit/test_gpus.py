@@ -8,7 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from sglangctl import gpus, nvml, procfs
+from sglangctl import gpus, nvml
+from sglangctl.proc import procfs
 
 ROW = (
     "{index}, GPU-{index}, NVIDIA RTX PRO 6000 Blackwell, 00000000:{bus}:00.0, 76000, 97887, {util}"

@@ -10,8 +10,9 @@ from pathlib import Path
 
 import pytest
 
-from sglangctl import cli, gpus, holders, openfiles
+from sglangctl import cli, gpus, holders
 from sglangctl.config import EngineConfig, HostConfig
+from sglangctl.proc import open_files
 from tests.unit.holding import devices, holding
 
 ENGINE = EngineConfig(
@@ -29,10 +30,10 @@ CONTROL = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x9f]")
 @pytest.fixture
 def prefix(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> str:
     """Two devices, no driver, and an inventory that is empty."""
-    monkeypatch.setattr(openfiles, "DEVICES", devices(tmp_path))
+    monkeypatch.setattr(open_files, "DEVICES", devices(tmp_path))
     monkeypatch.setattr(gpus, "read", lambda: gpus.Reading(None, None, "no driver in this test"))
     monkeypatch.setenv("SGLANGCTL_ROOT", str(tmp_path / "root"))
-    return openfiles.DEVICES
+    return open_files.DEVICES
 
 
 def find(host: HostConfig | None = None) -> list[holders.Holder]:
@@ -88,7 +89,7 @@ def test_memory_of_the_driver_is_added_and_the_device_number_translated(
     ],
 )
 def test_open_is_not_used(opened: dict[int, int], memory: list[int], used: set[int]) -> None:
-    assert openfiles.used(opened, memory) == used
+    assert open_files.used(opened, memory) == used
 
 
 def test_grep_for_an_engine_is_foreign(prefix: str) -> None:
@@ -232,9 +233,9 @@ def test_without_root_it_counts_what_it_could_not_see(prefix: str, monkeypatch, 
     child = os.fork()
     if child == 0:
         os.setresuid(65534, 65534, 65534)
-        os._exit(0 if openfiles.scan().unreadable > 0 else 1)
+        os._exit(0 if open_files.scan().unreadable > 0 else 1)
     assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0
-    assert openfiles.scan().unreadable == 0
+    assert open_files.scan().unreadable == 0
     monkeypatch.setattr(
         holders, "survey", lambda: holders.Survey((), gpus.Reading((), "nvml"), unreadable=3)
     )

@@ -10,9 +10,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from sglangctl.kernel import jobs, key, memory, progress, request
+from sglangctl.kernel import jobs, key, progress, request
 from sglangctl.kernel.compile import read_report
 from sglangctl.kernel.environment import requirements
+from sglangctl.proc import memory
 
 GIB = 1024
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from sglangctl.membership import of_text
+from sglangctl.proc.membership import of_text
 
 ID = "ab12" * 16
 

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from sglangctl import oom, procfs
+from sglangctl.proc import oom, procfs
 
 V1 = "9:name=systemd:/system.slice/a.service\n4:cpu,memory:/docker/x\n0::/system.slice/a.service\n"
 V2 = "0::/system.slice/a.service\n"

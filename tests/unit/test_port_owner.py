@@ -9,7 +9,7 @@ from collections.abc import Iterator
 import pytest
 
 from sglangctl import port_owner
-from sglangctl.sockets import Listener
+from sglangctl.proc.sockets import Listener
 
 LISTEN = """
 import socket, sys

@@ -13,9 +13,10 @@ from pathlib import Path
 import pytest
 
 from roles.host import program
-from sglangctl import cli, gpus, machine, openfiles, probe, release, systemd
+from sglangctl import cli, gpus, machine, probe, release, systemd
 from sglangctl.journal import Writer
 from sglangctl.paths import Paths
+from sglangctl.proc import open_files
 from tests.unit.holding import devices, holding
 from tests.unit.test_holders import ENGINE
 
@@ -26,7 +27,7 @@ KIMI = {**asdict(ENGINE), "replaces": ["vllm-kimi.service"]}
 def root(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     folder = tmp_path / "root"
     folder.mkdir()
-    monkeypatch.setattr(openfiles, "DEVICES", devices(tmp_path))
+    monkeypatch.setattr(open_files, "DEVICES", devices(tmp_path))
     monkeypatch.setattr(gpus, "read", lambda: gpus.Reading(None, None, "no driver in this test"))
     monkeypatch.setattr(systemd, "booted", lambda: False)
     return folder
@@ -95,7 +96,7 @@ def test_distributions_of_a_venv_without_starting_it(root: Path) -> None:
 
 def test_an_engine_that_is_only_in_the_request(root: Path) -> None:
     """A first dry run on a bare host: nothing is written there yet."""
-    prefix = openfiles.DEVICES
+    prefix = open_files.DEVICES
     with holding(prefix, "1", ["VLLM::Worker"]) as child, holding(prefix, "", ["no holder"]):
         found = look(root, engine_configs=[KIMI], host_config={"v": 1, "protected": ["other"]})
     (held,) = found.holders or []

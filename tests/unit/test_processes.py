@@ -11,7 +11,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from sglangctl import procfs
+from sglangctl.proc import procfs
 from sglangctl.processes import Collector, group_of, is_helper, ranks_alive, shape, wrong
 
 

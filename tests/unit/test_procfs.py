@@ -7,7 +7,7 @@ import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 
-from sglangctl import procfs
+from sglangctl.proc import procfs
 from sglangctl.processes import Collector
 
 WAITING = ["sh", "-c", "read line"]

@@ -5,7 +5,7 @@ import socket
 
 import pytest
 
-from sglangctl import sockets
+from sglangctl.proc import sockets
 
 # As the kernel writes it (proc(5)): port 8000 on 127.0.0.1 listens, one connection, one closed.
 TCP = """  sl  local_address rem_address   st tx_queue rx_queue tr tm->when retrnsmt   uid  timeout inode

@@ -11,7 +11,7 @@ import sys
 import time
 from pathlib import Path
 
-from sglangctl import procfs
+from sglangctl.proc import procfs
 from tests.hosts.standins import wheel
 from tests.hosts.standins.local import Machine
 

@@ -11,10 +11,11 @@ from typing import Any
 
 import pytest
 
-from sglangctl import free, gpus, openfiles, release, stop, switch, systemd
+from sglangctl import free, gpus, release, stop, switch, systemd
 from sglangctl.config import HostConfig
 from sglangctl.free import ladder
 from sglangctl.paths import Paths
+from sglangctl.proc import open_files
 from sglangctl.switch_error import SwitchError
 from sglangctl.switch_journal import Record, followed
 from tests.unit.holding import devices, holding
@@ -40,7 +41,7 @@ def told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Told:
     program.chmod(0o755)
     monkeypatch.setenv("PATH", f"{program.parent}:{os.environ['PATH']}")
     monkeypatch.setattr(systemd, "booted", lambda: True)
-    monkeypatch.setattr(openfiles, "DEVICES", devices(tmp_path))
+    monkeypatch.setattr(open_files, "DEVICES", devices(tmp_path))
     monkeypatch.setattr(gpus, "read", lambda: gpus.Reading(None, None, "no driver in this test"))
     monkeypatch.setenv("SGLANGCTL_ROOT", str(tmp_path / "root"))
 
@@ -52,7 +53,7 @@ def told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Told:
 
 
 def test_a_plan_refuses_and_says_what_to_do(told: Told) -> None:
-    with holding(openfiles.DEVICES, "0", ["VLLM::Worker"]) as child:
+    with holding(open_files.DEVICES, "0", ["VLLM::Worker"]) as child:
         plan = free.plan(KIMI, HostConfig(), [], policy="all", stop=True)
         assert plan.refused and plan.blind
         lines = "\n".join(plan.as_lines())

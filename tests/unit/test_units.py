@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from sglangctl import procfs, systemd, units
-from sglangctl.free import freezer
+from sglangctl import systemd, units
+from sglangctl.proc import freezer, procfs
 
 BLOCK = """\
 Id=vllm-kimi.service

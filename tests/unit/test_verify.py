@@ -10,8 +10,8 @@ from typing import Any
 
 import pytest
 
-from sglangctl import procfs
 from sglangctl.cli import main
+from sglangctl.proc import procfs
 from tests.unit.engine_host import free_port, serves, write_config
 from tests.unit.http_engine import Engine, serving
 from tests.unit.tiny_engine import running

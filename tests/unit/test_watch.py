@@ -14,9 +14,10 @@ from typing import Any
 
 import pytest
 
-from sglangctl import journal, procfs, start_folder, starts
+from sglangctl import journal, start_folder, starts
 from sglangctl.config import load_engine
 from sglangctl.paths import Paths
+from sglangctl.proc import procfs
 from sglangctl.run import Run
 from sglangctl.watch import Watch
 from tests.unit.engine_host import free_port, log_of, write_config

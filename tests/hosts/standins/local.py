@@ -17,7 +17,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from sglangctl import procfs
+from sglangctl.proc import procfs
 from tests.hosts.standins import model, wheel
 
 STANDINS = Path(__file__).resolve().parent

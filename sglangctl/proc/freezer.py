@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Container
 from pathlib import Path
 
-from sglangctl import cgroup, procfs
-from sglangctl.cgroup import CGROUP
+from sglangctl.proc import cgroup, procfs
+from sglangctl.proc.cgroup import CGROUP
 
 
 def frozen(pid: int) -> bool:

@@ -6,7 +6,7 @@ import os
 from collections.abc import Iterator
 from pathlib import Path
 
-from sglangctl import procfs
+from sglangctl.proc import procfs
 
 MIB = 2**20
 UNLIMITED = 2**60

@@ -7,7 +7,7 @@ import sys
 from collections.abc import Iterable
 from dataclasses import dataclass
 
-from sglangctl import procfs
+from sglangctl.proc import procfs
 
 LISTEN = "0A"
 """The state TCP_LISTEN in /proc/net/tcp (proc(5), include/net/tcp_states.h)."""

@@ -15,7 +15,7 @@ from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 
-from sglangctl import procfs
+from sglangctl.proc import procfs
 
 
 @dataclass(frozen=True)

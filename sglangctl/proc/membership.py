@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from dataclasses import dataclass
 
-from sglangctl import cgroup, procfs
+from sglangctl.proc import cgroup, procfs
 
 CONTAINER_PART = re.compile(r"(?:[a-z0-9-]+-)?[0-9a-f]{64}(?:\.scope)?")
 ENGINES = (("libpod", "podman"), ("docker", "docker"), ("containerd", "nerdctl"))

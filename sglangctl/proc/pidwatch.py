@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import select
 
-from sglangctl import procfs
+from sglangctl.proc import procfs
 
 
 class Pidwatch:

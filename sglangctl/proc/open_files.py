@@ -8,7 +8,7 @@ import stat
 from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass
 
-from sglangctl import procfs
+from sglangctl.proc import procfs
 
 DEVICES = "/dev/nvidia"
 """A process in a container shows the path that the node has there: the same one, as a rule."""

@@ -12,8 +12,8 @@ import time
 from dataclasses import dataclass
 from pathlib import Path
 
-from sglangctl import procfs
-from sglangctl.cgroup import CGROUP
+from sglangctl.proc import procfs
+from sglangctl.proc.cgroup import CGROUP
 
 COUNT = re.compile(r"^oom_kill (\d+)$", re.M)
 KILLED = re.compile(r"Killed process (\d+) \(")

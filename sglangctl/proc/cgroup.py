@@ -6,8 +6,8 @@ import re
 from contextlib import suppress
 from pathlib import Path
 
-from sglangctl import procfs
-from sglangctl.folders import folders_below
+from sglangctl.proc import procfs
+from sglangctl.proc.folders import folders_below
 
 CGROUP = Path("/sys/fs/cgroup")
 UNIT = re.compile(r"[^/]+\.(?:service|scope|socket|mount|slice)$")
