@@ -11,12 +11,13 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from sglangctl import starts, systemd
+from sglangctl import starts
 from sglangctl.config import ConfigError, load_engine
 from sglangctl.files import masked_text
 from sglangctl.paths import Paths
 from sglangctl.present import watch_unit
 from sglangctl.proc import cgroup, procfs
+from sglangctl.systemd import systemctl
 
 LAST_STARTS = 3
 """And switches: each has a journal."""
@@ -125,7 +126,7 @@ def units_text(units: Sequence[str]) -> str:
         "MemoryCurrent,TasksCurrent,NeedDaemonReload,UnitFileState,Job,StatusText"
     )
     shown = said(["systemctl", "show", f"--property={properties}", "--", *units])
-    unit_files = systemd.run(["systemctl", "cat", "--", *units]).stdout
+    unit_files = systemctl.run(["systemctl", "cat", "--", *units]).stdout
     return f"{shown}\n{unit_files}"
 
 
@@ -137,7 +138,7 @@ def system_log(units: Sequence[str]) -> str:
 
 def said(argv: Sequence[str], slow_s: float = SLOW_S) -> str:
     """What a command prints; Missing when it is not there, fails or says nothing."""
-    result = systemd.run(argv, timeout_s=slow_s)
+    result = systemctl.run(argv, timeout_s=slow_s)
     if not result.ok:
         first = (result.stderr.strip() or result.stdout.strip() or "it failed").splitlines()[0]
         raise Missing(f"{argv[0]}: {first}")
@@ -229,7 +230,7 @@ def host_text() -> str:
             blocks.append(f"== {file}\n{Path(file).read_text(encoding='utf-8')}")
         except OSError as error:
             blocks.append(f"== {file}\n{error}\n")
-    disks = systemd.run(["df", "--human-readable", "--print-type"])
+    disks = systemctl.run(["df", "--human-readable", "--print-type"])
     blocks.append(f"== df\n{disks.stdout or disks.stderr}")
     return "\n".join(blocks)
 
@@ -250,7 +251,7 @@ def kernel_text() -> str:
 
 
 def processes_of(unit: str) -> list[int]:
-    values = systemd.show(unit, "ControlGroup") or {}
+    values = systemctl.show(unit, "ControlGroup") or {}
     folder = cgroup.folder_of_unit(values.get("ControlGroup", ""))
     found = cgroup.pids_in(folder) if folder else []
     if not found:
@@ -281,6 +282,6 @@ def stacks_text(unit: str, manifest: Path) -> str:
         raise Missing("py-spy is not installed (pip install py-spy, on the PATH of root)")
     blocks = []
     for pid in processes_of(unit):
-        result = systemd.run([program, "dump", "--nonblocking", "--pid", str(pid)], STACK_S)
+        result = systemctl.run([program, "dump", "--nonblocking", "--pid", str(pid)], STACK_S)
         blocks.append(f"== {pid}\n{result.stdout or result.stderr}")
     return "\n".join(blocks)

@@ -15,7 +15,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from sglangctl import event_fields, gpus, port_owner, unit
+from sglangctl import event_fields, gpus, port_owner
 from sglangctl.config import EngineConfig, Readiness
 from sglangctl.generate import Generation
 from sglangctl.http_probe import Answer, Endpoint, Prober, ask, error_name
@@ -26,6 +26,7 @@ from sglangctl.processes import Collector, Process, shape
 from sglangctl.proof import Proof, gather
 from sglangctl.recorder import Recorder
 from sglangctl.run import Run
+from sglangctl.systemd import engine_unit
 
 LOG_S = 0.25
 GPU_UP_S = 5.0
@@ -333,6 +334,6 @@ class Collection:
         if (
             not self._stop_said
             and self.run.folder is not None
-            and unit.being_stopped(self.config.unit, self.run.id)
+            and engine_unit.being_stopped(self.config.unit, self.run.id)
         ):
             self.stopping(self._asked_by())

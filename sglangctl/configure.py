@@ -14,13 +14,14 @@ import json
 import sys
 from pathlib import Path
 
-from sglangctl import release, systemd
+from sglangctl import release
 from sglangctl.config import ConfigError, EngineConfig, checked_document, engine_from
 from sglangctl.files import write_atomic
 from sglangctl.lock import Busy, locked
 from sglangctl.paths import Paths
 from sglangctl.release import ReleaseError
 from sglangctl.switch_error import SwitchError
+from sglangctl.systemd import systemctl
 from sglangctl.util import os_errors
 
 SENT = Path("the configuration that was sent")
@@ -80,7 +81,7 @@ def restart_watch(name: str) -> None:
     """SwitchError when systemd does not do it."""
     watch = f"sglang-watch@{name}.service"
     for arguments in (("daemon-reload",), ("restart", "--", watch)):
-        result = systemd.systemctl(*arguments, timeout_s=120)
+        result = systemctl.systemctl(*arguments, timeout_s=120)
         if not result.ok:
             raise SwitchError(
                 f"systemctl {' '.join(arguments)} failed: {result.stderr.strip()}; "

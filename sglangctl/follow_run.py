@@ -7,7 +7,7 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
-from sglangctl import journal, launching, lock, render, starts, systemd, unit
+from sglangctl import journal, launching, lock, render, starts
 from sglangctl.collect import Collection, End
 from sglangctl.config import ConfigError, EngineConfig, load_engine
 from sglangctl.http_probe import endpoint
@@ -19,6 +19,7 @@ from sglangctl.recorder import Recorder
 from sglangctl.run import Run
 from sglangctl.start_folder import open_start
 from sglangctl.startup import Assessment, Startup
+from sglangctl.systemd import engine_unit, systemctl
 from sglangctl.util import os_errors
 
 CALM_S = 15.0
@@ -161,9 +162,11 @@ class Follow:
         """The ids of the unit's runs since this one: the present one, and those with a journal. An
         older one's is no sign of a new start: the engine may have read it in its log."""
         name = self.config.name
-        present = unit.invocation(self.config.unit)
+        present = engine_unit.invocation(self.config.unit)
         if present is None:
-            state = unit.state(self.config.unit)  # one that has ended already has an id still
+            state = engine_unit.state(
+                self.config.unit
+            )  # one that has ended already has an id still
             present = state.invocation_id if state is not None else ""
         found = {present}
         here = starts.of_invocation(name, self.run.id, self.paths)
@@ -216,7 +219,7 @@ class Follow:
         step: dict[str, Any] = {"step": "stacks", "files": taken}
         self._recorder.record(self.run.t(), "step", **step)
         self._collection.stopping("sglangctl watch: restart_unresponsive")
-        result = systemd.systemctl("restart", "--no-block", "--", self.config.unit)
+        result = systemctl.systemctl("restart", "--no-block", "--", self.config.unit)
         if not result.ok:
             self._show(f"{self.config.name}: restart failed: {result.stderr.strip()[:200]}")
 

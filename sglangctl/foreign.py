@@ -10,10 +10,10 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
-from sglangctl import systemd
 from sglangctl.http_probe import Endpoint, ask
 from sglangctl.proc import cgroup, sockets
 from sglangctl.switch_error import SwitchError
+from sglangctl.systemd import systemctl
 
 PROPERTIES = (
     "LoadState",
@@ -44,8 +44,8 @@ class Foreign:
 def record(unit: str) -> Foreign | None:
     """The unit's state; None when it does not exist (or there is no systemd). SwitchError when
     systemd does not answer: what ran could not be brought back."""
-    shown = systemd.show(unit, *PROPERTIES)
-    if shown is None and systemd.booted():
+    shown = systemctl.show(unit, *PROPERTIES)
+    if shown is None and systemctl.booted():
         raise SwitchError(
             f"nothing was changed. What {unit} is cannot be recorded: systemctl show does not answer; "
             "when `systemctl status` answers again (a host that swaps: free -m; top), call this again"

@@ -17,10 +17,11 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, fields
 from typing import Any
 
-from sglangctl import classes, gpus, units
+from sglangctl import classes, gpus
 from sglangctl.classes import Classified, Context, Process, Replaced
 from sglangctl.config import EngineConfig, HostConfig
 from sglangctl.proc import membership, open_files, pidfds, procfs
+from sglangctl.systemd import units
 
 LONGEST_COMMAND = 128 * 1024
 """Characters of a command line that are kept: Linux's own limit for one argument."""
@@ -271,7 +272,7 @@ def _named(found: list[Facts]) -> list[Facts]:
         return found
     from dataclasses import replace
 
-    from sglangctl import containers
+    from sglangctl.systemd import containers
 
     known = containers.names({key: engine for key, engine in wanted.items() if key})
     return [

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from sglangctl import starts, systemd
+from sglangctl import starts
 from sglangctl.paths import Paths
-from sglangctl.unit import returncode
+from sglangctl.systemd import systemctl
+from sglangctl.systemd.engine_unit import returncode
 
 PROPERTIES = (
     "ActiveState,SubState,Result,InvocationID,NRestarts,Job,"
@@ -55,7 +56,7 @@ def watch_unit(name: str) -> str:
 
 def present(name: str, unit: str) -> Present | None:
     """None without systemd, where an engine has no unit."""
-    result = systemd.systemctl("show", f"--property={PROPERTIES}", "--", unit, watch_unit(name))
+    result = systemctl.systemctl("show", f"--property={PROPERTIES}", "--", unit, watch_unit(name))
     blocks = [
         dict(line.split("=", 1) for line in block.splitlines() if "=" in line)
         for block in result.stdout.split("\n\n")

@@ -200,8 +200,9 @@ class _Parts:
 
 def _about_engines(found: Probe, part: _Parts, request: Mapping[str, Any], paths: Paths) -> None:
     """Units, holders, ports and plans: one call of systemctl and one pass over /proc for all."""
-    from sglangctl import holders, probe_engines, units
+    from sglangctl import holders, probe_engines
     from sglangctl.proc import sockets
+    from sglangctl.systemd import units
 
     host, engines = _inventory(found, request, paths)
     ending = {kind: request[kind] for kind in ("stop", "remove") if request.get(kind)}

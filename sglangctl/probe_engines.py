@@ -9,7 +9,7 @@ from typing import Any
 from sglangctl import release, starts
 from sglangctl.config import EngineConfig
 from sglangctl.paths import Paths
-from sglangctl.units import Unit
+from sglangctl.systemd.units import Unit
 
 SHOWN = (
     "LoadState",

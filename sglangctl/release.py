@@ -20,9 +20,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from sglangctl import ours, systemd
+from sglangctl import ours
 from sglangctl.files import sync_folder, write_atomic
 from sglangctl.paths import NAME, Paths
+from sglangctl.systemd import systemctl
 from sglangctl.util import os_errors
 
 DIGEST = re.compile(r"[0-9a-f]{12,64}")
@@ -167,7 +168,7 @@ def verify_unit(unit_file: Path, unit: str) -> list[str]:
     folder.mkdir()
     try:
         shutil.copyfile(unit_file, folder / unit)
-        result = systemd.run(["systemd-analyze", "verify", "--man=no", str(folder / unit)], 60)
+        result = systemctl.run(["systemd-analyze", "verify", "--man=no", str(folder / unit)], 60)
         if result.status is None:
             raise ReleaseError(
                 f"systemd-analyze could not be run ({result.stderr}): is systemd installed?"

@@ -16,7 +16,7 @@ import sys
 from pathlib import Path
 from typing import Any
 
-from sglangctl import ours, release, systemd
+from sglangctl import ours, release
 from sglangctl.config import ConfigError, load_engine
 from sglangctl.files import write_atomic
 from sglangctl.lock import Busy, locked
@@ -25,6 +25,7 @@ from sglangctl.release import ReleaseError
 from sglangctl.stop import stop, stop_by_name
 from sglangctl.switch import Say
 from sglangctl.switch_error import SwitchError
+from sglangctl.systemd import systemctl
 from sglangctl.util import os_errors
 from sglangctl.util.terminal import harmless
 
@@ -64,7 +65,7 @@ def remove(name: str, paths: Paths, say: Say) -> None:
         for venv in release.unused_venvs(paths, without=name):
             gone(venv, say)
         gone(unit, say)
-        systemd.systemctl("daemon-reload")
+        systemctl.systemctl("daemon-reload")
         for path in (
             paths.engine_log(name).parent,
             paths.root / "var/cache/sglang" / name,
@@ -102,7 +103,7 @@ def other_engines(name: str, paths: Paths) -> list[str]:
 def remove_shared(paths: Paths, say: Say) -> None:
     """What all engines of a host share, but for what others put into the same folders."""
     for user in [entry.pw_name for entry in pwd.getpwall() if entry.pw_gecos == OWN_USER]:
-        result = systemd.run(["userdel", "--", user])
+        result = systemctl.run(["userdel", "--", user])
         if not result.ok:
             raise SwitchError(f"userdel {user} failed: {result.stderr.strip()}")
         say(f"removed user {user}")
@@ -114,7 +115,7 @@ def remove_shared(paths: Paths, say: Say) -> None:
     for venv in paths.venvs.iterdir() if paths.venvs.is_dir() else ():
         if VENV.fullmatch(venv.name):  # one that was never finished
             gone(venv, say)
-    systemd.systemctl("daemon-reload")
+    systemctl.systemctl("daemon-reload")
     remove_empty(
         paths.state,
         paths.root / "var/log/sglang",
@@ -162,7 +163,7 @@ def gone(path: Path, say: Say) -> None:
 def remove_tree(folder: Path) -> None:
     """By rm(1), which no folder is too deep for, and which leaves what is mounted below alone."""
     argv = ["rm", "-rf", "--one-file-system", "--", str(folder)]
-    result = systemd.run(argv, RM_S)
+    result = systemctl.run(argv, RM_S)
     if not result.ok or os.path.lexists(folder):
         said = (result.stderr.strip().splitlines() or ["rm gave no reason"])[0]
         raise SwitchError(

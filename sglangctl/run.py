@@ -7,8 +7,9 @@ import time
 from dataclasses import dataclass
 from pathlib import Path
 
-from sglangctl import processes, unit
+from sglangctl import processes
 from sglangctl.proc import cgroup, procfs
+from sglangctl.systemd import engine_unit
 
 
 @dataclass(frozen=True)
@@ -34,7 +35,7 @@ class Run:
 
 def of_unit(name: str) -> Run | None:
     """The run that the unit has now; None when there is none, or not yet a main process."""
-    found = unit.state(name)
+    found = engine_unit.state(name)
     if found is None or not found.invocation_id or found.started is None:
         return None
     pid = found.main_pid or (found.exec_pid if found.exited else 0)
@@ -46,7 +47,7 @@ def of_unit(name: str) -> Run | None:
 
 def of_pid(pid: int, run_id: str | None = None) -> Run | None:
     """The run of a process that no unit has; None when it is gone."""
-    stat, age = procfs.stat(pid), unit.age_s(pid)
+    stat, age = procfs.stat(pid), engine_unit.age_s(pid)
     if stat is None or age is None:
         return None
     return Run(run_id or f"pid{pid}-{stat.start}", pid, time.monotonic() - age)
@@ -57,7 +58,7 @@ def of_control_process(main_pid: int, invocation_id: str) -> Run:
 
     A main process that is gone already was started just before us.
     """
-    age = unit.age_s(main_pid) or 0.0
+    age = engine_unit.age_s(main_pid) or 0.0
     path = cgroup.path_of(procfs.read_text(os.getpid(), "cgroup") or "")
     # A root cgroup holds everybody's processes: then the group is all there is to go by.
     folder = cgroup.folder_of_unit(path) if path and path.strip("/") else None

@@ -7,9 +7,9 @@ import shutil
 from collections.abc import Iterable
 from pathlib import Path
 
-from sglangctl import systemd
 from sglangctl.bundle_parts import venv_of
 from sglangctl.processes import Process
+from sglangctl.systemd import systemctl
 
 PATIENCE_S = 10.0
 """For one process: a stopped one answers only with --nonblocking."""
@@ -36,7 +36,7 @@ def take(folder: Path, release: Path, main_pid: int, processes: Iterable[Process
     for process in processes:
         if not (process.pid == main_pid or process.is_essential):
             continue
-        result = systemd.run(
+        result = systemctl.run(
             [program, "dump", "--nonblocking", "--pid", str(process.pid)], PATIENCE_S
         )
         file = folder / f"stacks-{process.pid}.txt"

@@ -21,7 +21,7 @@ from sglangctl.config import ConfigError, EngineConfig, engine_names, load_engin
 from sglangctl.paths import Paths
 from sglangctl.present import Present, present, shown_start, watch_unit
 from sglangctl.story import PROVEN, SERVED, Story, gpus_of
-from sglangctl.unit_failure import spawn_step, why
+from sglangctl.systemd.unit_failure import spawn_step, why
 from sglangctl.util import os_errors
 from sglangctl.util.terminal import harmless
 

@@ -10,7 +10,7 @@ import argparse
 import sys
 from dataclasses import replace
 
-from sglangctl import free, release, systemd
+from sglangctl import free, release
 from sglangctl.config import ConfigError, EngineConfig, load_engine, load_engines, load_host
 from sglangctl.free import text
 from sglangctl.lock import Busy, locked
@@ -19,6 +19,7 @@ from sglangctl.release import ReleaseError
 from sglangctl.switch import Say
 from sglangctl.switch_error import SwitchError
 from sglangctl.switch_journal import now
+from sglangctl.systemd import systemctl
 from sglangctl.util import os_errors
 from sglangctl.util.heartbeat import heartbeat
 
@@ -69,8 +70,8 @@ def stop_by_name(name: str, say: Say, limit_s: float = 130.0) -> None:
         ("disable", "--quiet", "--", unit, watch),
     ):
         with heartbeat(say, f"systemctl {' '.join(arguments)}", limit_s):
-            result = systemd.systemctl(*arguments, timeout_s=limit_s)
+            result = systemctl.systemctl(*arguments, timeout_s=limit_s)
         if not result.ok and "not loaded" not in result.stderr and "not exist" not in result.stderr:
             raise SwitchError(f"systemctl {' '.join(arguments)} failed: {result.stderr.strip()}")
     # A stop by SIGKILL (SGLang's own way of ending) leaves the unit failed: this end was wanted.
-    systemd.systemctl("reset-failed", "--", unit, watch)
+    systemctl.systemctl("reset-failed", "--", unit, watch)

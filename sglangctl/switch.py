@@ -17,7 +17,7 @@ import shutil
 import sys
 from typing import Callable
 
-from sglangctl import foreign, free, ours, release, switch_unit, systemd
+from sglangctl import foreign, free, ours, release, switch_unit
 from sglangctl.config import ConfigError, EngineConfig, load_engine, load_engines, load_host
 from sglangctl.configure import engine_of, put_config, read_config
 from sglangctl.files import link_atomic, write_atomic
@@ -26,6 +26,7 @@ from sglangctl.paths import Paths
 from sglangctl.release import ReleaseError, State
 from sglangctl.switch_error import SwitchError
 from sglangctl.switch_journal import Record, followed, journal_of, now, recorded
+from sglangctl.systemd import systemctl
 from sglangctl.util import os_errors
 
 Say = Callable[[str], None]
@@ -203,7 +204,7 @@ def start(engine: EngineConfig, paths: Paths) -> None:
         ("restart", "--no-block", "--", watch),
         ("start", "--no-block", "--", engine.unit),
     ):
-        result = systemd.systemctl(*arguments, timeout_s=60)
+        result = systemctl.systemctl(*arguments, timeout_s=60)
         # reset-failed of a unit that systemd has not loaded is an error, and means nothing to us.
         if not result.ok and arguments[0] != "reset-failed":
             raise SwitchError(

@@ -8,10 +8,11 @@ import time
 from collections.abc import Sequence
 from pathlib import Path
 
-from sglangctl import lock, programs, systemd
+from sglangctl import lock, programs
 from sglangctl.files import write_atomic
 from sglangctl.paths import Paths
 from sglangctl.switch_error import SwitchError
+from sglangctl.systemd import systemctl
 
 UNIT = "sglangctl-switch.service"
 TICKET = re.compile(r"[0-9A-Za-z-]{1,80}")
@@ -33,7 +34,7 @@ def start(
 
     `journal` is what a follower reads; `config` is handed on in a file beside it.
     """
-    if not systemd.booted():
+    if not systemctl.booted():
         raise SwitchError("this machine is not run by systemd: engines need it")
     if journal.exists():
         return
@@ -60,7 +61,7 @@ def start(
     ]
     deadline = time.monotonic() + UNIT_GONE_S
     while True:
-        result = systemd.run(argv)
+        result = systemctl.run(argv)
         if result.ok:
             return
         # Of a switch that has just ended, the unit stays for a moment.
@@ -83,9 +84,9 @@ def start(
 def active() -> bool:
     """Whether the unit runs, or is about to; also where systemd does not answer: no answer does not
     mean that it has ended."""
-    shown = systemd.show(UNIT, "ActiveState", "Job")
+    shown = systemctl.show(UNIT, "ActiveState", "Job")
     if shown is None:
-        return systemd.booted()
+        return systemctl.booted()
     return shown.get("ActiveState") in ("active", "activating", "deactivating") or shown.get(
         "Job", "0"
     ) not in ("", "0")

@@ -16,13 +16,14 @@ import sys
 from dataclasses import asdict, dataclass
 from typing import Any
 
-from sglangctl import processes, proof, render, starts, unit
+from sglangctl import processes, proof, render, starts
 from sglangctl.config import VERSION, ConfigError, EngineConfig, load_engine
 from sglangctl.http_probe import endpoint
 from sglangctl.paths import Paths
 from sglangctl.proc import cgroup
 from sglangctl.ready import Check, Decision, decide
-from sglangctl.unit_failure import spawn_step, why
+from sglangctl.systemd import engine_unit
+from sglangctl.systemd.unit_failure import spawn_step, why
 from sglangctl.util import os_errors
 from sglangctl.util.terminal import harmless
 
@@ -78,7 +79,7 @@ def verify(
 ) -> Report:
     """Look and ask; PermissionError when the engine's key is not ours to read."""
     if pid is None:
-        state = unit.state(config.unit)
+        state = engine_unit.state(config.unit)
         if state is None:
             return could_not_check(
                 config.name,
@@ -136,7 +137,7 @@ def judged(config: EngineConfig, paths: Paths, found: proof.Proof, decision: Dec
     )
 
 
-def not_running(config: EngineConfig, paths: Paths, state: unit.UnitState) -> Report:
+def not_running(config: EngineConfig, paths: Paths, state: engine_unit.UnitState) -> Report:
     """The report on an engine without a main process."""
     outcome, cause, _, stopped_by = last_word(config, paths)
     sentence = f"{config.name} does not run ({config.unit} is {state.active}/{state.sub})"

@@ -179,7 +179,7 @@ class Waiting:
 def _never_ran(config: EngineConfig) -> tuple[str, ...] | None:
     """What systemd says of a unit that does not run, and the next step; None of one that does."""
     from sglangctl.present import present
-    from sglangctl.unit_failure import why
+    from sglangctl.systemd.unit_failure import why
 
     unit = present(config.name, config.unit)
     if unit is None or not (unit.down or unit.sub == "auto-restart"):

@@ -24,14 +24,15 @@ from pathlib import Path
 from types import FrameType
 
 from sglangctl import run as runs
-from sglangctl import unit, watch_lock
+from sglangctl import watch_lock
 from sglangctl.collect import End
 from sglangctl.config import ConfigError, EngineConfig, load_engine
 from sglangctl.follow_run import Follow
 from sglangctl.logtail import Logtail
-from sglangctl.notify import notify
 from sglangctl.paths import Paths, checked_name
 from sglangctl.start_folder import prepare
+from sglangctl.systemd import engine_unit as unit
+from sglangctl.systemd.notify import notify
 from sglangctl.util import os_errors
 from sglangctl.util.terminal import harmless
 
@@ -209,9 +210,9 @@ def end(child: subprocess.Popen[bytes]) -> None:
 
 
 def systemd_here() -> bool:
-    from sglangctl import systemd
+    from sglangctl.systemd import systemctl
 
-    return systemd.booted()
+    return systemctl.booted()
 
 
 def _config(args: argparse.Namespace, paths: Paths) -> EngineConfig:

@@ -12,7 +12,7 @@ from roles.readiness.report import Result
 from roles.readiness.subject import Subject
 from sglangctl import render
 from sglangctl.causes import CAUSES
-from sglangctl.unit_failure import spawn_step, why
+from sglangctl.systemd.unit_failure import spawn_step, why
 from sglangctl.util.terminal import harmless
 
 NUMBERS = ("tokens", "tokens_per_s", "ttft_s", "accept_length")

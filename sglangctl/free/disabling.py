@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import os
 
-from sglangctl import systemd
 from sglangctl.free.model import UnitStep
+from sglangctl.systemd import systemctl
 
 
 def disable(step: UnitStep) -> str | None:
@@ -17,7 +17,7 @@ def disable(step: UnitStep) -> str | None:
     target = None
     if step.fragment and os.path.islink(step.fragment):
         target = os.readlink(step.fragment)
-    result = systemd.systemctl("disable", "--", step.unit)
+    result = systemctl.systemctl("disable", "--", step.unit)
     if not result.ok:
         return f"systemctl disable {step.unit} failed: {result.stderr.strip()}"
     if target is not None and not os.path.lexists(step.fragment):
@@ -25,5 +25,5 @@ def disable(step: UnitStep) -> str | None:
             os.symlink(target, step.fragment)
         except OSError as error:
             return f"{step.fragment} cannot be put back: {error}"
-        systemd.systemctl("daemon-reload")
+        systemctl.systemctl("daemon-reload")
     return None

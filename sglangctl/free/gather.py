@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
-from sglangctl import classes, containers, holders, systemd, units
+from sglangctl import classes, holders
 from sglangctl.config import EngineConfig, HostConfig
 from sglangctl.free.model import Situation
 from sglangctl.proc import pidfds, procfs
+from sglangctl.systemd import containers, systemctl, units
 
 
 def situation(
@@ -18,7 +19,7 @@ def situation(
     """One look; raises nothing for what the host has or lacks."""
     asked = [engine.unit, *engine.replaces]
     shown = units.show(asked)
-    unseen = list(asked) if shown is None and systemd.booted() else []
+    unseen = list(asked) if shown is None and systemctl.booted() else []
     context = holders.context_for(engine, host, siblings, shown or {})
     members = members_of(shown or {})
     related = {pid for pids in members.values() for pid in pids} | set(orphans(context.replaced))

@@ -8,9 +8,9 @@ from typing import Any
 
 from sglangctl import gpus
 from sglangctl.config import EngineConfig, HostConfig, Limits
-from sglangctl.containers import Container
 from sglangctl.holders import Holder
-from sglangctl.units import Unit
+from sglangctl.systemd.containers import Container
+from sglangctl.systemd.units import Unit
 
 
 @dataclass(frozen=True)

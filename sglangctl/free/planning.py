@@ -14,7 +14,7 @@ from sglangctl.config import EngineConfig
 from sglangctl.free import model, notes
 from sglangctl.free.model import ContainerStep, Plan, Refusal, Situation, UnitStep
 from sglangctl.holders import Holder
-from sglangctl.units import Unit
+from sglangctl.systemd.units import Unit
 
 
 def make(situation: Situation, policy: str = "declared", stop: bool = False) -> Plan:

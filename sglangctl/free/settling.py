@@ -6,12 +6,13 @@ import time
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from sglangctl import classes, containers, holders, units
+from sglangctl import classes, holders
 from sglangctl.free import model, planning, text, verdicts
 from sglangctl.free.model import Plan, Situation
 from sglangctl.free.verdicts import Verdict
 from sglangctl.holders import Holder
 from sglangctl.proc import freezer, procfs
+from sglangctl.systemd import containers, units
 
 POLL_S = 0.1
 WEDGED_S = 3.0

@@ -9,12 +9,12 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
-from sglangctl import systemd
 from sglangctl.kernel.compile import Compiled
 from sglangctl.kernel.request import Request
 from sglangctl.kernel.source import Source
 from sglangctl.kernel.toolkit import Toolkit
 from sglangctl.kernel.venv import Venv
+from sglangctl.systemd import systemctl
 
 PINNED = re.compile(r"\"(?:URL_HASH|GIT_TAG)\"\s+\"([^\"]+)\"|(?:URL_HASH|GIT_TAG)\s+([^\s\")]+)")
 
@@ -60,7 +60,7 @@ def revisions(folder: Path) -> dict[str, str]:
     for source in sorted(folder.glob("*-src")):
         name = source.name[: -len("-src")]
         head = (
-            systemd.run(["git", "-C", str(source), "rev-parse", "HEAD"])
+            systemctl.run(["git", "-C", str(source), "rev-parse", "HEAD"])
             if (source / ".git").exists()
             else None
         )
@@ -78,6 +78,6 @@ def revisions(folder: Path) -> dict[str, str]:
 
 def first_line(argv: list[str]) -> str:
     """What a program says of its version; `unknown` when it does not run."""
-    result = systemd.run(argv)
+    result = systemctl.run(argv)
     lines = result.stdout.strip().splitlines()
     return lines[0][:200] if result.ok and lines else "unknown"

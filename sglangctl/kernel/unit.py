@@ -12,12 +12,13 @@ import subprocess
 from collections.abc import Sequence
 from pathlib import Path
 
-from sglangctl import programs, systemd
+from sglangctl import programs
 from sglangctl.kernel import jobs
 from sglangctl.kernel.record import JOURNAL, BuildError
 from sglangctl.kernel.request import Request, folder, unit
 from sglangctl.paths import Paths
 from sglangctl.proc import memory, procfs
+from sglangctl.systemd import systemctl
 
 PID = "pid"
 
@@ -34,11 +35,11 @@ def start(request: Request, paths: Paths) -> str:
         # Or who follows would take the end of the run before for the end of this one.
         (root / JOURNAL).unlink(missing_ok=True)
         argv = [*programs.again(), "kernel", "build", "--run", request.key]
-        if not systemd.booted():
+        if not systemctl.booted():
             _start_session(argv, root)
             return "started"
         # It returns when the program runs (Type=exec): from then on the unit is active.
-        done = systemd.run(["systemd-run", *properties(request), "--", *argv], timeout_s=120)
+        done = systemctl.run(["systemd-run", *properties(request), "--", *argv], timeout_s=120)
         if not done.ok and not running(request.key, paths):
             raise BuildError(
                 f"systemd-run does not start the build: {done.stderr.strip()}",
@@ -80,8 +81,8 @@ def properties(request: Request) -> Sequence[str]:
 
 def running(key: str, paths: Paths) -> bool:
     """Whether the build of this key runs on this host."""
-    if systemd.booted():
-        state = systemd.show(unit(key), "ActiveState") or {}
+    if systemctl.booted():
+        state = systemctl.show(unit(key), "ActiveState") or {}
         return state.get("ActiveState") in ("active", "activating", "deactivating", "reloading")
     try:
         text = (folder(key, paths) / PID).read_text()

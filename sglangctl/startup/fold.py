@@ -18,7 +18,7 @@ from sglangctl.startup.progress import Work
 from sglangctl.startup.proof import Proof
 from sglangctl.startup.ranks import Ranks
 from sglangctl.startup.service import Service
-from sglangctl.unit_failure import spawn_step
+from sglangctl.systemd.unit_failure import spawn_step
 from sglangctl.util.values import mappings, number, text, whole
 
 _FLUSH_S = 0.5

@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from sglangctl import containers
-from sglangctl.containers import Container
+from sglangctl.systemd import containers
+from sglangctl.systemd.containers import Container
 
 ONE, TWO, NONE = "1" * 64, "2" * 64, "3" * 64
 

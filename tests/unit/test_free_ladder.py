@@ -14,12 +14,13 @@ from typing import Any
 
 import pytest
 
-from sglangctl import cli, free, gpus, lock, systemd
+from sglangctl import cli, free, gpus, lock
 from sglangctl.config import HostConfig, Limits
 from sglangctl.free import leftovers
 from sglangctl.free.segments import Segment
 from sglangctl.paths import Paths
 from sglangctl.proc import open_files, pidfds
+from sglangctl.systemd import systemctl
 from sglangctl.util import heartbeat
 from tests.unit.holding import devices, holding
 from tests.unit.test_holders import ENGINE
@@ -34,7 +35,7 @@ pytestmark = pytest.mark.skipif(os.getuid() != 0, reason="freeing needs root")
 def prefix(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> str:
     monkeypatch.setattr(open_files, "DEVICES", devices(tmp_path))
     monkeypatch.setattr(gpus, "read", lambda: gpus.Reading(None, None, "no driver in this test"))
-    monkeypatch.setattr(systemd, "booted", lambda: False)
+    monkeypatch.setattr(systemctl, "booted", lambda: False)
     monkeypatch.setenv("SGLANGCTL_ROOT", str(tmp_path / "root"))
     return open_files.DEVICES
 

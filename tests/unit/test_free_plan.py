@@ -12,11 +12,11 @@ from hypothesis import strategies as st
 
 from sglangctl import classes, gpus
 from sglangctl.config import EngineConfig, HostConfig
-from sglangctl.containers import Container
 from sglangctl.free import planning, verdicts
 from sglangctl.free.model import Plan, Situation
 from sglangctl.holders import Holder
-from sglangctl.units import Unit
+from sglangctl.systemd.containers import Container
+from sglangctl.systemd.units import Unit
 from sglangctl.util import terminal
 from tests.unit.test_holders import ENGINE
 

@@ -30,7 +30,7 @@ echo 'Cuda compilation tools, release 13.0, V13.0.88'
 def paths(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Paths:
     monkeypatch.setenv("SGLANGCTL_ROOT", str(tmp_path))
     monkeypatch.setenv("CUDA_HOME", str(tmp_path / "cuda"))
-    monkeypatch.setattr("sglangctl.systemd.booted", lambda: False)
+    monkeypatch.setattr("sglangctl.systemd.systemctl.booted", lambda: False)
     monkeypatch.chdir(Path(__file__).parents[2])  # the build's process is `-m sglangctl`
     nvcc(tmp_path, seconds=0)
     return Paths(tmp_path)

@@ -7,9 +7,10 @@ from pathlib import Path
 
 import pytest
 
-from sglangctl import present, systemd
+from sglangctl import present
 from sglangctl.paths import Paths
 from sglangctl.present import Present
+from sglangctl.systemd import systemctl as systemd
 
 SHOWN = """\
 Result=success

@@ -13,10 +13,11 @@ from pathlib import Path
 import pytest
 
 from roles.host import program
-from sglangctl import cli, gpus, machine, probe, release, systemd
+from sglangctl import cli, gpus, machine, probe, release
 from sglangctl.journal import Writer
 from sglangctl.paths import Paths
 from sglangctl.proc import open_files
+from sglangctl.systemd import systemctl
 from tests.unit.holding import devices, holding
 from tests.unit.test_holders import ENGINE
 
@@ -29,7 +30,7 @@ def root(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     folder.mkdir()
     monkeypatch.setattr(open_files, "DEVICES", devices(tmp_path))
     monkeypatch.setattr(gpus, "read", lambda: gpus.Reading(None, None, "no driver in this test"))
-    monkeypatch.setattr(systemd, "booted", lambda: False)
+    monkeypatch.setattr(systemctl, "booted", lambda: False)
     return folder
 
 

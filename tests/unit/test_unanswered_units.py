@@ -11,13 +11,14 @@ from typing import Any
 
 import pytest
 
-from sglangctl import free, gpus, release, stop, switch, systemd
+from sglangctl import free, gpus, release, stop, switch
 from sglangctl.config import HostConfig
 from sglangctl.free import ladder
 from sglangctl.paths import Paths
 from sglangctl.proc import open_files
 from sglangctl.switch_error import SwitchError
 from sglangctl.switch_journal import Record, followed
+from sglangctl.systemd import systemctl
 from tests.unit.holding import devices, holding
 from tests.unit.test_free_plan import plan as made_plan
 from tests.unit.test_free_plan import unit
@@ -40,7 +41,7 @@ def told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Told:
     program.write_text(SILENT.format(calls=calls))
     program.chmod(0o755)
     monkeypatch.setenv("PATH", f"{program.parent}:{os.environ['PATH']}")
-    monkeypatch.setattr(systemd, "booted", lambda: True)
+    monkeypatch.setattr(systemctl, "booted", lambda: True)
     monkeypatch.setattr(open_files, "DEVICES", devices(tmp_path))
     monkeypatch.setattr(gpus, "read", lambda: gpus.Reading(None, None, "no driver in this test"))
     monkeypatch.setenv("SGLANGCTL_ROOT", str(tmp_path / "root"))
@@ -120,7 +121,7 @@ def test_no_answer_during_the_stop_is_no_empty_cgroup(
 def test_without_systemd_there_are_no_units_and_no_refusal(
     told: Told, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(systemd, "booted", lambda: False)
+    monkeypatch.setattr(systemctl, "booted", lambda: False)
     plan = free.plan(KIMI, HostConfig(), [])
     assert not plan.refused
     assert any("systemd is not the init of this machine" in note for note in plan.notes)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from sglangctl.unit_failure import spawn_step, why
+from sglangctl.systemd.unit_failure import spawn_step, why
 
 UNIT = "sglang-kimi.service"
 

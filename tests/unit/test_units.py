@@ -7,8 +7,9 @@ from pathlib import Path
 
 import pytest
 
-from sglangctl import systemd, units
 from sglangctl.proc import freezer, procfs
+from sglangctl.systemd import systemctl as systemd
+from sglangctl.systemd import units
 
 BLOCK = """\
 Id=vllm-kimi.service

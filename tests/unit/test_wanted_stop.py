@@ -20,7 +20,7 @@ from sglangctl.present import Present
 from sglangctl.recorder import Recorder
 from sglangctl.startup import Startup
 from sglangctl.story import Story
-from sglangctl.unit import UnitState
+from sglangctl.systemd.engine_unit import UnitState
 from tests.startup_events import exit_, feed, launch, log, processes, serving, traceback
 from tests.unit.engine_host import write_config
 

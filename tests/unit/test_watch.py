@@ -427,14 +427,14 @@ def test_a_watch_that_cannot_go_on_ends_the_command_that_it_started(root: Path, 
 
 def test_which_runs_are_later_ones(root: Path, port: int, monkeypatch: pytest.MonkeyPatch) -> None:
     """A mark in the log ends a dead engine's words only if such a run of its unit began since."""
-    from sglangctl import unit
     from sglangctl.config import load_engine
     from sglangctl.follow_run import Follow
     from sglangctl.logtail import Logtail
     from sglangctl.paths import Paths
+    from sglangctl.systemd import engine_unit
 
     ids = [character * 32 for character in "abcd"]
-    monkeypatch.setattr(unit, "invocation", lambda name: ids[3])
+    monkeypatch.setattr(engine_unit, "invocation", lambda name: ids[3])
     config, paths = load_engine("tiny"), Paths()
     tails = []
     with subprocess.Popen(["cat"], stdin=subprocess.PIPE) as process:
@@ -444,7 +444,7 @@ def test_which_runs_are_later_ones(root: Path, port: int, monkeypatch: pytest.Mo
             Follow(config, paths, run, tails[-1], False).close()
     later = tails[1]._later
     assert later is not None and later() == {ids[2], ids[3]}
-    monkeypatch.setattr(unit, "invocation", lambda name: ids[1])
+    monkeypatch.setattr(engine_unit, "invocation", lambda name: ids[1])
     assert later() == {ids[2]}
 
 

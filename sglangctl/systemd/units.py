@@ -6,8 +6,8 @@ import re
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
-from sglangctl import systemd
 from sglangctl.proc import cgroup
+from sglangctl.systemd import systemctl
 
 PROPERTIES = (
     "Id",
@@ -108,9 +108,9 @@ def show(names: Iterable[str], timeout_s: float = 30.0) -> dict[str, Unit] | Non
     asked = list(dict.fromkeys(names))
     if not asked:
         return {}
-    if not systemd.booted():
+    if not systemctl.booted():
         return None
-    result = systemd.systemctl(
+    result = systemctl.systemctl(
         "show", "--property=" + ",".join(PROPERTIES), "--", *asked, timeout_s=timeout_s
     )
     if not result.ok:
@@ -136,7 +136,7 @@ def clock_offset_s() -> float:
 
 def version() -> str | None:
     """systemd's version; None when it is not the init of this machine or does not answer."""
-    if not systemd.booted():
+    if not systemctl.booted():
         return None
-    result = systemd.systemctl("show", "--property=Version")
+    result = systemctl.systemctl("show", "--property=Version")
     return result.stdout.strip().partition("=")[2] or None if result.ok else None

@@ -12,8 +12,8 @@ import time
 from dataclasses import dataclass
 from typing import Any
 
-from sglangctl import systemd
 from sglangctl.proc import procfs
+from sglangctl.systemd import systemctl
 
 INVOCATION = "/run/systemd/units/invocation:"
 PROPERTIES = (
@@ -62,7 +62,7 @@ class UnitState:
 
 def state(unit: str) -> UnitState | None:
     """None without systemd, or when the unit is not there."""
-    found = systemd.show(unit, *PROPERTIES)
+    found = systemctl.show(unit, *PROPERTIES)
     if found is None or found.get("LoadState") in (None, "", "not-found"):
         return None
     exited = _number(found, "ExecMainExitTimestampMonotonic") > 0
@@ -141,7 +141,7 @@ def logged(invocation_id: str, *message_ids: str) -> list[dict[str, Any]]:
     """systemd's own entries of some kinds on a run, oldest first; empty where it has no journal."""
     if not invocation_id:
         return []
-    result = systemd.run(
+    result = systemctl.run(
         [
             "journalctl",
             "--no-pager",
@@ -167,7 +167,7 @@ def logged(invocation_id: str, *message_ids: str) -> list[dict[str, Any]]:
 def being_stopped(unit: str, invocation_id: str) -> bool:
     """Whether somebody asked systemd to stop (or restart) this run: a job says so, or, when that
     is done already, the system's journal."""
-    result = systemd.systemctl("list-jobs", "--no-legend", "--plain", "--full", timeout_s=5.0)
+    result = systemctl.systemctl("list-jobs", "--no-legend", "--plain", "--full", timeout_s=5.0)
     for line in result.stdout.splitlines():
         words = line.split()
         if len(words) >= 3 and words[1] == unit and words[2] in ("stop", "restart"):

@@ -8,7 +8,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from sglangctl import systemd
+from sglangctl.systemd import systemctl
 
 COMMANDS = ("docker", "podman", "nerdctl")
 TIMEOUT_S = 10.0
@@ -38,7 +38,7 @@ def inspect(wanted: Mapping[str, str | None]) -> dict[str, Container]:
         ids = [key for key in ids if wanted[key] in (None, command)]
         if ids and shutil.which(command):
             # An unknown id makes the status 1, and the others are still printed.
-            result = systemd.run([command, "inspect", "--type=container", "--", *ids], TIMEOUT_S)
+            result = systemctl.run([command, "inspect", "--type=container", "--", *ids], TIMEOUT_S)
             for container in parse(result.stdout, command):
                 found[container.id] = container
     return found
@@ -67,11 +67,11 @@ def parse(text: str, command: str) -> list[Container]:
     return found
 
 
-def stop(container: Container, seconds: int, timeout_s: float) -> systemd.Result:
+def stop(container: Container, seconds: int, timeout_s: float) -> systemctl.Result:
     """`docker stop`: SIGTERM, after `seconds` SIGKILL; its restart policy does not bring it back
     before the engine itself restarts."""
     argv = [container.command, "stop", f"--time={seconds}", "--", container.id]
-    return systemd.run(argv, timeout_s)
+    return systemctl.run(argv, timeout_s)
 
 
 def _part(document: Mapping[str, Any], name: str) -> Mapping[str, Any]:

@@ -1,0 +1,1 @@
+"""Asks systemd and the container engines, and parses their answers."""
