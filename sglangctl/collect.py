@@ -15,9 +15,10 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from sglangctl import event_fields, gpus, port_owner
+from sglangctl import event_fields, port_owner
 from sglangctl.config import EngineConfig, Readiness
 from sglangctl.generate import Generation
+from sglangctl.gpu import gpus
 from sglangctl.http_probe import Answer, Endpoint, Prober, ask, error_name
 from sglangctl.logtail import MARK_WORDS, OWN_WORDS, Logtail, Piece
 from sglangctl.proc import oom, procfs, sockets

@@ -7,7 +7,7 @@ from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
-from sglangctl import gpus
+from sglangctl.gpu import gpus
 from sglangctl.http_probe import Answer
 from sglangctl.port_owner import Owner
 from sglangctl.proc import oom, procfs

@@ -17,9 +17,10 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, fields
 from typing import Any
 
-from sglangctl import classes, gpus
+from sglangctl import classes
 from sglangctl.classes import Classified, Context, Process, Replaced
 from sglangctl.config import EngineConfig, HostConfig
+from sglangctl.gpu import gpus
 from sglangctl.proc import membership, open_files, pidfds, procfs
 from sglangctl.systemd import units
 

@@ -9,7 +9,7 @@ import sys
 from collections.abc import Sequence
 from dataclasses import asdict
 
-from sglangctl import gpus, holders
+from sglangctl import holders
 from sglangctl.config import (
     ConfigError,
     EngineConfig,
@@ -19,6 +19,7 @@ from sglangctl.config import (
     load_host,
     unknown,
 )
+from sglangctl.gpu import gpus
 from sglangctl.holders import Holder
 from sglangctl.paths import Paths
 from sglangctl.util import terminal

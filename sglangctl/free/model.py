@@ -6,8 +6,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, fields
 from typing import Any
 
-from sglangctl import gpus
 from sglangctl.config import EngineConfig, HostConfig, Limits
+from sglangctl.gpu import gpus
 from sglangctl.holders import Holder
 from sglangctl.systemd.containers import Container
 from sglangctl.systemd.units import Unit

@@ -9,8 +9,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from sglangctl import gpus
 from sglangctl.config import Limits
+from sglangctl.gpu import gpus
 
 FREE = "free"
 REFUSED = "refused"

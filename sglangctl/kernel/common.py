@@ -59,7 +59,7 @@ def chosen_sm(text: str | None) -> str | None:
 
 def gpu_architectures() -> list[str]:
     """`120` for each GPU of this host; empty without a driver."""
-    import sglangctl.gpus as gpus
+    import sglangctl.gpu.gpus as gpus
 
     return [
         str(gpu.compute_capability).replace(".", "")

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from sglangctl import event_fields
-from sglangctl.gpus import Gpu
+from sglangctl.gpu.gpus import Gpu
 from sglangctl.port_owner import Owner
 from sglangctl.proc import procfs
 

@@ -14,10 +14,11 @@ from typing import Any
 
 import pytest
 
-from sglangctl import cli, free, gpus, lock
+from sglangctl import cli, free, lock
 from sglangctl.config import HostConfig, Limits
 from sglangctl.free import leftovers
 from sglangctl.free.segments import Segment
+from sglangctl.gpu import gpus
 from sglangctl.paths import Paths
 from sglangctl.proc import open_files, pidfds
 from sglangctl.systemd import systemctl

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from sglangctl import gpus, nvml
+from sglangctl.gpu import gpus, nvml
 from sglangctl.proc import procfs
 
 ROW = (
@@ -160,7 +160,7 @@ def test_importing_it_is_cheap() -> None:
             sys.executable,
             "-I",
             "-c",
-            "import sys; sys.path.insert(0, sys.argv[1]); import sglangctl.gpus;"
+            "import sys; sys.path.insert(0, sys.argv[1]); import sglangctl.gpu.gpus;"
             "print('subprocess' in sys.modules)",
             str(Path(gpus.__file__).parents[1]),
         ],

@@ -10,8 +10,9 @@ from pathlib import Path
 
 import pytest
 
-from sglangctl import cli, gpus, holders
+from sglangctl import cli, holders
 from sglangctl.config import EngineConfig, HostConfig
+from sglangctl.gpu import gpus
 from sglangctl.proc import open_files
 from tests.unit.holding import devices, holding
 

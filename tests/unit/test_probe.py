@@ -13,7 +13,8 @@ from pathlib import Path
 import pytest
 
 from roles.host import program
-from sglangctl import cli, gpus, machine, probe, release
+from sglangctl import cli, machine, probe, release
+from sglangctl.gpu import gpus
 from sglangctl.journal import Writer
 from sglangctl.paths import Paths
 from sglangctl.proc import open_files

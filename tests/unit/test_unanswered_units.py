@@ -11,9 +11,10 @@ from typing import Any
 
 import pytest
 
-from sglangctl import free, gpus, release, stop, switch
+from sglangctl import free, release, stop, switch
 from sglangctl.config import HostConfig
 from sglangctl.free import ladder
+from sglangctl.gpu import gpus
 from sglangctl.paths import Paths
 from sglangctl.proc import open_files
 from sglangctl.switch_error import SwitchError

@@ -9,7 +9,7 @@ import os
 import re
 from dataclasses import dataclass
 
-from sglangctl.nvml import Nvml, NvmlError
+from sglangctl.gpu.nvml import Nvml, NvmlError
 from sglangctl.proc import procfs
 
 FIELDS = (

@@ -1,0 +1,1 @@
+"""The host's GPUs: NVML first, nvidia-smi second. Knows no engine."""
