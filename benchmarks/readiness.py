@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Any
 
 from benchmarks import evidence
-from sglangctl import journal
+from sglangctl.state import journal
 
 Event = dict[str, Any]
 UP = ("serving", "ready", "degraded")

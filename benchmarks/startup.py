@@ -14,8 +14,8 @@ from collections.abc import Iterable
 from typing import Any
 
 from benchmarks import evidence
-from sglangctl import journal
 from sglangctl.startup import Startup
+from sglangctl.state import journal
 from tests import fuzz
 
 LIMIT_US = 20.0

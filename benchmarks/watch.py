@@ -19,8 +19,8 @@ import time
 from pathlib import Path
 
 from benchmarks import evidence
-from sglangctl import journal
 from sglangctl.proc import procfs
+from sglangctl.state import journal
 from tests.unit.engine_host import free_port
 from tests.unit.tiny_engine import running
 

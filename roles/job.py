@@ -27,7 +27,7 @@ from roles.spec import render
 from roles.spec.errors import Need
 from roles.spec.model import EngineSpec, HostSpec
 from roles.spec.render import Release
-from sglangctl.release import FILES
+from sglangctl.state.release import FILES
 
 STATE = "/var/lib/sglangctl"
 CANNOT_RENDER = (TemplateError, ValueError, OSError)

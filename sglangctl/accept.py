@@ -17,9 +17,9 @@ import re
 from dataclasses import dataclass
 from typing import Any
 
-from sglangctl.config import Readiness
 from sglangctl.generate import Generation
 from sglangctl.http_probe import Endpoint, ask
+from sglangctl.state.config import Readiness
 from sglangctl.util.values import number, whole
 
 PROMPTS = (

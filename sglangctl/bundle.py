@@ -21,11 +21,11 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from sglangctl.bundle_parts import Missing, Part, parts
-from sglangctl.config import ConfigError, require_known
 from sglangctl.logs import all_secrets
 from sglangctl.masking.masker import Masker
 from sglangctl.masking.scrub import scrub_file
-from sglangctl.paths import Paths
+from sglangctl.state.config import ConfigError, require_known
+from sglangctl.state.paths import Paths
 from sglangctl.util import os_errors
 from sglangctl.util.terminal import harmless
 

@@ -11,12 +11,12 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from sglangctl import starts
-from sglangctl.config import ConfigError, load_engine
-from sglangctl.files import masked_text
-from sglangctl.paths import Paths
-from sglangctl.present import watch_unit
 from sglangctl.proc import cgroup, procfs
+from sglangctl.state import starts
+from sglangctl.state.config import ConfigError, load_engine
+from sglangctl.state.files import masked_text
+from sglangctl.state.paths import Paths
+from sglangctl.state.present import watch_unit
 from sglangctl.systemd import systemctl
 
 LAST_STARTS = 3

@@ -46,7 +46,10 @@ COMMANDS = (
     Command("configure", "sglangctl.configure", "write what is known of an engine", operator=False),
     Command("stage", "sglangctl.stage", "write a release beside the others", operator=False),
     Command(
-        "prune-programs", "sglangctl.programs", "delete unused versions of this", operator=False
+        "prune-programs",
+        "sglangctl.state.programs",
+        "delete unused versions of this",
+        operator=False,
     ),
     Command("remove", "sglangctl.remove", "take an engine away", operator=False),
 )
@@ -118,7 +121,7 @@ def _run(argv: Sequence[str]) -> int:
 
 def _sentence(error: Exception, name: str) -> str:
     """What no command has caught, in one sentence."""
-    from sglangctl.config import ConfigError
+    from sglangctl.state.config import ConfigError
     from sglangctl.util import os_errors
     from sglangctl.util.terminal import harmless
 

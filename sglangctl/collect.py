@@ -16,7 +16,6 @@ from pathlib import Path
 from typing import Any
 
 from sglangctl import event_fields, port_owner
-from sglangctl.config import EngineConfig, Readiness
 from sglangctl.generate import Generation
 from sglangctl.gpu import gpus
 from sglangctl.http_probe import Answer, Endpoint, Prober, ask, error_name
@@ -27,6 +26,7 @@ from sglangctl.processes import Collector, Process, shape
 from sglangctl.proof import Proof, gather
 from sglangctl.recorder import Recorder
 from sglangctl.run import Run
+from sglangctl.state.config import EngineConfig, Readiness
 from sglangctl.systemd import engine_unit
 
 LOG_S = 0.25

@@ -14,13 +14,13 @@ import json
 import sys
 from pathlib import Path
 
-from sglangctl import release
-from sglangctl.config import ConfigError, EngineConfig, checked_document, engine_from
-from sglangctl.files import write_atomic
-from sglangctl.lock import Busy, locked
-from sglangctl.paths import Paths
-from sglangctl.release import ReleaseError
-from sglangctl.switch_error import SwitchError
+from sglangctl.state import release
+from sglangctl.state.config import ConfigError, EngineConfig, checked_document, engine_from
+from sglangctl.state.files import write_atomic
+from sglangctl.state.lock import Busy, locked
+from sglangctl.state.paths import Paths
+from sglangctl.state.release import ReleaseError
+from sglangctl.state.switch_error import SwitchError
 from sglangctl.systemd import systemctl
 from sglangctl.util import os_errors
 

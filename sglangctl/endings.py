@@ -8,11 +8,11 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from sglangctl import ours, release
-from sglangctl.config import EngineConfig, HostConfig
-from sglangctl.paths import OWN_USER, Paths, checked_name
 from sglangctl.remove import VENV, other_engines
-from sglangctl.switch_error import SwitchError
+from sglangctl.state import ownership, release
+from sglangctl.state.config import EngineConfig, HostConfig
+from sglangctl.state.paths import OWN_USER, Paths, checked_name
+from sglangctl.state.switch_error import SwitchError
 from sglangctl.util.terminal import harmless
 
 
@@ -68,7 +68,7 @@ def removal(name: str, paths: Paths) -> dict[str, Any]:
     """`lines`: what `sglangctl remove` would delete, and what stays; `refused`: why nothing would
     be done, None where something would."""
     unit = paths.units / f"sglang-{checked_name(name)}.service"
-    if ours.foreign_unit(unit):
+    if ownership.foreign_unit(unit):
         return {"lines": [], "refused": f"{unit} was not made by sglang-provision"}
     try:
         return {"lines": list(_lines(name, paths)), "refused": None}
@@ -81,7 +81,7 @@ def _lines(name: str, paths: Paths) -> Iterator[str]:
     for path in _paths(name, paths, last):
         if not (path.is_symlink() or path.exists()):
             continue
-        weights = ours.weights_in(path)
+        weights = ownership.weights_in(path)
         if weights is not None:
             yield harmless(f"stays: {path}: there are weights in it ({weights})")
         else:
@@ -106,9 +106,9 @@ def _paths(name: str, paths: Paths, last: bool) -> list[Path]:
     ]
     if last:
         watch = paths.units / "sglang-watch@.service"
-        found += [] if ours.foreign_unit(watch) else [watch]
+        found += [] if ownership.foreign_unit(watch) else [watch]
         found += [paths.host_json, paths.kernel_cache.parent]
         folders = sorted(paths.venvs.iterdir()) if paths.venvs.is_dir() else []
         found += [one for one in folders if VENV.fullmatch(one.name)]
-        found += ours.programs(paths)
+        found += ownership.programs(paths)
     return list(dict.fromkeys(found))

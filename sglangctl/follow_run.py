@@ -7,18 +7,19 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
-from sglangctl import journal, launching, lock, render, starts
+from sglangctl import launching, render
 from sglangctl.collect import Collection, End
-from sglangctl.config import ConfigError, EngineConfig, load_engine
 from sglangctl.http_probe import endpoint
 from sglangctl.logtail import Logtail, beginning_of_run, mark_end
 from sglangctl.masking.masker import Masker, secrets_in_argv, secrets_of
-from sglangctl.paths import Paths
 from sglangctl.proc import procfs
 from sglangctl.recorder import Recorder
 from sglangctl.run import Run
 from sglangctl.start_folder import open_start
 from sglangctl.startup import Assessment, Startup
+from sglangctl.state import journal, lock, starts
+from sglangctl.state.config import ConfigError, EngineConfig, load_engine
+from sglangctl.state.paths import Paths
 from sglangctl.systemd import engine_unit, systemctl
 from sglangctl.util import os_errors
 

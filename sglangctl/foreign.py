@@ -12,7 +12,7 @@ from typing import Any
 
 from sglangctl.http_probe import Endpoint, ask
 from sglangctl.proc import cgroup, sockets
-from sglangctl.switch_error import SwitchError
+from sglangctl.state.switch_error import SwitchError
 from sglangctl.systemd import systemctl
 
 PROPERTIES = (

@@ -12,8 +12,8 @@ import time
 from dataclasses import dataclass
 from typing import Any
 
-from sglangctl.config import Readiness
 from sglangctl.http_probe import Endpoint, error_name, exchange, loads
+from sglangctl.state.config import Readiness
 from sglangctl.util.values import number, whole
 
 BODY_KEPT = 2000

@@ -19,9 +19,9 @@ from typing import Any
 
 from sglangctl import classes
 from sglangctl.classes import Classified, Context, Process, Replaced
-from sglangctl.config import EngineConfig, HostConfig
 from sglangctl.gpu import gpus
 from sglangctl.proc import membership, open_files, pidfds, procfs
+from sglangctl.state.config import EngineConfig, HostConfig
 from sglangctl.systemd import units
 
 LONGEST_COMMAND = 128 * 1024

@@ -10,7 +10,9 @@ from collections.abc import Sequence
 from dataclasses import asdict
 
 from sglangctl import holders
-from sglangctl.config import (
+from sglangctl.gpu import gpus
+from sglangctl.holders import Holder
+from sglangctl.state.config import (
     ConfigError,
     EngineConfig,
     HostConfig,
@@ -19,9 +21,7 @@ from sglangctl.config import (
     load_host,
     unknown,
 )
-from sglangctl.gpu import gpus
-from sglangctl.holders import Holder
-from sglangctl.paths import Paths
+from sglangctl.state.paths import Paths
 from sglangctl.util import terminal
 
 HEAD = ("GPU", "MIB", "PID", "USER", "CLASS", "UNIT OR CONTAINER", "STARTED (UTC)", "COMMAND")

@@ -14,9 +14,9 @@ from dataclasses import dataclass
 from typing import Any
 
 from sglangctl.bounded import BoundedSocket
-from sglangctl.config import EngineConfig
 from sglangctl.masking.masker import read_engine_yaml
-from sglangctl.paths import Paths
+from sglangctl.state.config import EngineConfig
+from sglangctl.state.paths import Paths
 
 BODY_LIMIT = 4 * 2**20
 """Bytes of an answer that are read; /server_info and /metrics stay well below."""

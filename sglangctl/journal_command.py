@@ -18,10 +18,11 @@ import time
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
-from sglangctl import render, starts
-from sglangctl.config import ConfigError, load_engine, require_known
-from sglangctl.paths import Paths
-from sglangctl.present import Present, present, start_of
+from sglangctl import render
+from sglangctl.state import starts
+from sglangctl.state.config import ConfigError, load_engine, require_known
+from sglangctl.state.paths import Paths
+from sglangctl.state.present import Present, present, start_of
 from sglangctl.util import os_errors
 from sglangctl.util.terminal import harmless
 

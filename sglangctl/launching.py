@@ -10,11 +10,11 @@ from datetime import datetime, timezone
 from pathlib import Path
 from typing import Any
 
-from sglangctl import journal, starts
-from sglangctl.config import EngineConfig
 from sglangctl.masking.masker import MASK, Masker, is_secret_name, mask_argv, read_env
-from sglangctl.paths import Paths
 from sglangctl.proc import procfs
+from sglangctl.state import journal, starts
+from sglangctl.state.config import EngineConfig
+from sglangctl.state.paths import Paths
 
 LOOK_S = 2.0
 """For the size of the weights: a network file system may hang."""

@@ -13,10 +13,10 @@ import time
 from collections.abc import Iterator
 from pathlib import Path
 
-from sglangctl.config import ConfigError, require_known
 from sglangctl.logtail import Logtail
 from sglangctl.masking.masker import Masker, secrets_of
-from sglangctl.paths import Paths
+from sglangctl.state.config import ConfigError, require_known
+from sglangctl.state.paths import Paths
 from sglangctl.util import os_errors
 from sglangctl.util.terminal import harmless, without_ansi
 

@@ -21,7 +21,7 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 from sglangctl import machine
-from sglangctl.config import (
+from sglangctl.state.config import (
     ConfigError,
     EngineConfig,
     HostConfig,
@@ -30,7 +30,7 @@ from sglangctl.config import (
     load_engines,
     load_host,
 )
-from sglangctl.paths import Paths
+from sglangctl.state.paths import Paths
 from sglangctl.util import os_errors
 
 T = TypeVar("T")
@@ -145,8 +145,8 @@ def probe(request: Mapping[str, Any], paths: Paths | None = None) -> Probe:
     """Look at the host. RequestError only for what the request itself has wrong."""
     import time
 
-    from sglangctl import files
     from sglangctl.proc import procfs
+    from sglangctl.state import files
 
     paths = paths or Paths()
     found = Probe(time=time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime()))
@@ -296,7 +296,7 @@ def _holders(
 
 
 def _lock(paths: Paths) -> dict[str, Any] | None:
-    from sglangctl import lock
+    from sglangctl.state import lock
 
     holder = lock.holder(paths)
     return None if holder is None else {**asdict(holder), "sentence": holder.sentence}

@@ -6,9 +6,9 @@ import time
 from collections.abc import Mapping
 from typing import Any
 
-from sglangctl import release, starts
-from sglangctl.config import EngineConfig
-from sglangctl.paths import Paths
+from sglangctl.state import release, starts
+from sglangctl.state.config import EngineConfig
+from sglangctl.state.paths import Paths
 from sglangctl.systemd.units import Unit
 
 SHOWN = (

@@ -8,13 +8,13 @@ from typing import Any
 
 from sglangctl import accept, port_owner
 from sglangctl.accept import Acceptance
-from sglangctl.config import Drafter, EngineConfig
 from sglangctl.generate import Generation, generate
 from sglangctl.http_probe import Answer, Endpoint, ask
 from sglangctl.masking.masker import mask_argv
 from sglangctl.proc import procfs
 from sglangctl.processes import Collector, ranks_alive, wrong
 from sglangctl.ready import Facts
+from sglangctl.state.config import Drafter, EngineConfig
 
 INFO_TIMEOUT_S = 10.0
 """/server_info waits for the scheduler without a limit of its own."""

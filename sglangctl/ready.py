@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from sglangctl.config import EngineConfig
+from sglangctl.state.config import EngineConfig
 
 
 @dataclass(frozen=True)

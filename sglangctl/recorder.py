@@ -13,8 +13,8 @@ import re
 from collections.abc import Callable
 from typing import Any
 
-from sglangctl.journal import Event, Writer
 from sglangctl.startup import Assessment, Startup
+from sglangctl.state.journal import Event, Writer
 
 UP = frozenset(["serving", "ready", "degraded"])
 CALM_S = 60.0

@@ -16,15 +16,15 @@ import sys
 from pathlib import Path
 from typing import Any
 
-from sglangctl import ours, release
-from sglangctl.config import ConfigError, load_engine
-from sglangctl.files import write_atomic
-from sglangctl.lock import Busy, locked
-from sglangctl.paths import NAME, OWN_USER, Paths
-from sglangctl.release import ReleaseError
+from sglangctl.state import ownership, release
+from sglangctl.state.config import ConfigError, load_engine
+from sglangctl.state.files import write_atomic
+from sglangctl.state.lock import Busy, locked
+from sglangctl.state.paths import NAME, OWN_USER, Paths
+from sglangctl.state.release import ReleaseError
+from sglangctl.state.switch_error import SwitchError
 from sglangctl.stop import stop, stop_by_name
 from sglangctl.switch import Say
-from sglangctl.switch_error import SwitchError
 from sglangctl.systemd import systemctl
 from sglangctl.util import os_errors
 from sglangctl.util.terminal import harmless
@@ -53,7 +53,7 @@ def remove(name: str, paths: Paths, say: Say) -> None:
     """Take engine `name` away. Raises SwitchError when it cannot be stopped, or when its unit is
     somebody else's (then everything stays)."""
     unit = paths.units / f"sglang-{name}.service"
-    if ours.foreign_unit(unit):
+    if ownership.foreign_unit(unit):
         raise SwitchError(f"{unit} was not made by sglang-provision: nothing was removed")
     with locked(paths, name, f"removal of {name}"):
         if paths.engine_json(name).exists():
@@ -83,7 +83,7 @@ def remove(name: str, paths: Paths, say: Say) -> None:
         if not others:
             remove_empty(paths.engines, paths.host_json.parent)
             # This program goes last: what it has not imported by then it cannot import any more.
-            for path in ours.programs(paths):
+            for path in ownership.programs(paths):
                 gone(path, say)
             remove_empty(paths.programs)
     for text in before:
@@ -108,7 +108,7 @@ def remove_shared(paths: Paths, say: Say) -> None:
             raise SwitchError(f"userdel {user} failed: {result.stderr.strip()}")
         say(f"removed user {user}")
     watch = paths.units / "sglang-watch@.service"
-    if not ours.foreign_unit(watch):
+    if not ownership.foreign_unit(watch):
         gone(watch, say)
     gone(paths.host_json, say)
     gone(paths.kernel_cache.parent, say)
@@ -147,7 +147,7 @@ def forget(name: str, paths: Paths) -> None:
 def gone(path: Path, say: Say) -> None:
     """Delete a path of ours, whatever it is; a link is deleted, not followed. A folder with
     weights in it stays."""
-    found = ours.weights_in(path)
+    found = ownership.weights_in(path)
     if found is not None:
         say(harmless(f"{path} stays: there are weights in it ({found})"))
         return

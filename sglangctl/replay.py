@@ -14,8 +14,8 @@ from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Any
 
-from sglangctl import journal
 from sglangctl.startup import Assessment, Startup
+from sglangctl.state import journal
 from sglangctl.util import os_errors
 from sglangctl.util.terminal import harmless
 

@@ -10,8 +10,8 @@ import argparse
 import json
 import sys
 
-from sglangctl.paths import Paths
-from sglangctl.release import ReleaseError, stage
+from sglangctl.state.paths import Paths
+from sglangctl.state.release import ReleaseError, stage
 from sglangctl.util import os_errors
 from sglangctl.util.terminal import harmless
 

@@ -13,12 +13,12 @@ from collections.abc import Iterator
 from datetime import datetime, timezone
 from pathlib import Path
 
-from sglangctl import starts
-from sglangctl.config import EngineConfig
-from sglangctl.files import link_atomic
-from sglangctl.journal import Writer
-from sglangctl.paths import Paths
 from sglangctl.run import Run
+from sglangctl.state import starts
+from sglangctl.state.config import EngineConfig
+from sglangctl.state.files import link_atomic
+from sglangctl.state.journal import Writer
+from sglangctl.state.paths import Paths
 
 KEPT_STARTS = 20
 KEPT_BYTES = 64 << 20

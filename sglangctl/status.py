@@ -16,10 +16,11 @@ from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
 
-from sglangctl import journal, render, starts
-from sglangctl.config import ConfigError, EngineConfig, engine_names, load_engine
-from sglangctl.paths import Paths
-from sglangctl.present import Present, present, shown_start, watch_unit
+from sglangctl import render
+from sglangctl.state import journal, starts
+from sglangctl.state.config import ConfigError, EngineConfig, engine_names, load_engine
+from sglangctl.state.paths import Paths
+from sglangctl.state.present import Present, present, shown_start, watch_unit
 from sglangctl.story import PROVEN, SERVED, Story, gpus_of
 from sglangctl.systemd.unit_failure import spawn_step, why
 from sglangctl.util import os_errors

@@ -10,14 +10,15 @@ import argparse
 import sys
 from dataclasses import replace
 
-from sglangctl import free, release
-from sglangctl.config import ConfigError, EngineConfig, load_engine, load_engines, load_host
+from sglangctl import free
 from sglangctl.free import text
-from sglangctl.lock import Busy, locked
-from sglangctl.paths import Paths
-from sglangctl.release import ReleaseError
+from sglangctl.state import release
+from sglangctl.state.config import ConfigError, EngineConfig, load_engine, load_engines, load_host
+from sglangctl.state.lock import Busy, locked
+from sglangctl.state.paths import Paths
+from sglangctl.state.release import ReleaseError
+from sglangctl.state.switch_error import SwitchError
 from sglangctl.switch import Say
-from sglangctl.switch_error import SwitchError
 from sglangctl.switch_journal import now
 from sglangctl.systemd import systemctl
 from sglangctl.util import os_errors

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from sglangctl.journal import Event
+from sglangctl.state.journal import Event
 
 if TYPE_CHECKING:  # the fold's many expressions are compiled only where it is used
     from sglangctl.startup import Assessment, Startup

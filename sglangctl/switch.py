@@ -17,14 +17,15 @@ import shutil
 import sys
 from typing import Callable
 
-from sglangctl import foreign, free, ours, release, switch_unit
-from sglangctl.config import ConfigError, EngineConfig, load_engine, load_engines, load_host
+from sglangctl import foreign, free, switch_unit
 from sglangctl.configure import engine_of, put_config, read_config
-from sglangctl.files import link_atomic, write_atomic
-from sglangctl.lock import Busy, locked
-from sglangctl.paths import Paths
-from sglangctl.release import ReleaseError, State
-from sglangctl.switch_error import SwitchError
+from sglangctl.state import ownership, release
+from sglangctl.state.config import ConfigError, EngineConfig, load_engine, load_engines, load_host
+from sglangctl.state.files import link_atomic, write_atomic
+from sglangctl.state.lock import Busy, locked
+from sglangctl.state.paths import Paths
+from sglangctl.state.release import ReleaseError, State
+from sglangctl.state.switch_error import SwitchError
 from sglangctl.switch_journal import Record, followed, journal_of, now, recorded
 from sglangctl.systemd import systemctl
 from sglangctl.util import os_errors
@@ -126,7 +127,7 @@ def switch(
     `config`: the text of engines/NAME.json that goes live with the release; None: it stays.
     """
     say = record.say
-    if ours.foreign_unit(paths.units / engine.unit):
+    if ownership.foreign_unit(paths.units / engine.unit):
         raise SwitchError(
             f"nothing was changed. {paths.units / engine.unit} was not made by sglang-provision: "
             "name the engine otherwise, or move that file away"

@@ -11,12 +11,12 @@ from pathlib import Path
 from typing import Any
 
 from sglangctl import switch_unit
-from sglangctl.config import ConfigError
-from sglangctl.journal import Writer
-from sglangctl.lock import Busy
-from sglangctl.paths import Paths
-from sglangctl.release import ReleaseError
-from sglangctl.switch_error import SwitchError
+from sglangctl.state.config import ConfigError
+from sglangctl.state.journal import Writer
+from sglangctl.state.lock import Busy
+from sglangctl.state.paths import Paths
+from sglangctl.state.release import ReleaseError
+from sglangctl.state.switch_error import SwitchError
 from sglangctl.util.terminal import harmless
 
 KEPT = 20

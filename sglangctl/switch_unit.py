@@ -8,10 +8,10 @@ import time
 from collections.abc import Sequence
 from pathlib import Path
 
-from sglangctl import lock, programs
-from sglangctl.files import write_atomic
-from sglangctl.paths import Paths
-from sglangctl.switch_error import SwitchError
+from sglangctl.state import lock, programs
+from sglangctl.state.files import write_atomic
+from sglangctl.state.paths import Paths
+from sglangctl.state.switch_error import SwitchError
 from sglangctl.systemd import systemctl
 
 UNIT = "sglangctl-switch.service"

@@ -16,12 +16,13 @@ import sys
 from dataclasses import asdict, dataclass
 from typing import Any
 
-from sglangctl import processes, proof, render, starts
-from sglangctl.config import VERSION, ConfigError, EngineConfig, load_engine
+from sglangctl import processes, proof, render
 from sglangctl.http_probe import endpoint
-from sglangctl.paths import Paths
 from sglangctl.proc import cgroup
 from sglangctl.ready import Check, Decision, decide
+from sglangctl.state import starts
+from sglangctl.state.config import VERSION, ConfigError, EngineConfig, load_engine
+from sglangctl.state.paths import Paths
 from sglangctl.systemd import engine_unit
 from sglangctl.systemd.unit_failure import spawn_step, why
 from sglangctl.util import os_errors

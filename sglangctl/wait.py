@@ -16,14 +16,15 @@ import time
 from pathlib import Path
 from types import FrameType
 
-from sglangctl import journal, starts, watch_lock
 from sglangctl import run as runs
-from sglangctl.config import ConfigError, EngineConfig, load_engine
+from sglangctl import watch_lock
 from sglangctl.logtail import OWN_WORDS
-from sglangctl.paths import Paths
 from sglangctl.proc.pidwatch import Pidwatch
 from sglangctl.run import Run
 from sglangctl.startup import Assessment, Startup
+from sglangctl.state import journal, starts
+from sglangctl.state.config import ConfigError, EngineConfig, load_engine
+from sglangctl.state.paths import Paths
 from sglangctl.util import os_errors
 from sglangctl.util.terminal import cut, harmless
 
@@ -178,7 +179,7 @@ class Waiting:
 
 def _never_ran(config: EngineConfig) -> tuple[str, ...] | None:
     """What systemd says of a unit that does not run, and the next step; None of one that does."""
-    from sglangctl.present import present
+    from sglangctl.state.present import present
     from sglangctl.systemd.unit_failure import why
 
     unit = present(config.name, config.unit)

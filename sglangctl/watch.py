@@ -26,11 +26,11 @@ from types import FrameType
 from sglangctl import run as runs
 from sglangctl import watch_lock
 from sglangctl.collect import End
-from sglangctl.config import ConfigError, EngineConfig, load_engine
 from sglangctl.follow_run import Follow
 from sglangctl.logtail import Logtail
-from sglangctl.paths import Paths, checked_name
 from sglangctl.start_folder import prepare
+from sglangctl.state.config import ConfigError, EngineConfig, load_engine
+from sglangctl.state.paths import Paths, checked_name
 from sglangctl.systemd import engine_unit as unit
 from sglangctl.systemd.notify import notify
 from sglangctl.util import os_errors

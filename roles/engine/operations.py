@@ -17,7 +17,7 @@ from roles.host.managed import Change, changes
 from roles.host.operations import UNREAD, describe, obstructed, show
 from roles.host.snapshot import JSON, Input, snapshot
 from roles.job import EngineJob
-from sglangctl.paths import OWN_USER
+from sglangctl.state.paths import OWN_USER
 
 Commands = Generator[StringCommand | FunctionCommand, None, None]
 

@@ -15,7 +15,7 @@ from roles.failing import checked, failing, say
 from roles.host.operations import UNREAD, show
 from roles.host.snapshot import JSON, snapshot
 from roles.steps import STEP, run_step
-from sglangctl.ours import MARKER
+from sglangctl.state.ownership import MARKER
 
 # Checks that each pin is there in its version, then writes the marker as the last thing.
 # Requirements are read with pip's own copy of `packaging`, so that versions compare as pip's do.

@@ -8,7 +8,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from sglangctl.files import masked_text
+from sglangctl.state.files import masked_text
 
 
 @dataclass(frozen=True)

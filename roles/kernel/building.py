@@ -10,10 +10,10 @@ from roles.failing import HostFailed, say
 from roles.kernel import fleet
 from roles.kernel.remote import CACHE, POLL_S, Remote
 from roles.spec.model import Patch
-from sglangctl import journal
 from sglangctl.kernel import cache
 from sglangctl.kernel.record import line
 from sglangctl.kernel.request import Request, dump, unit
+from sglangctl.state import journal
 
 PACKAGES = (
     *("build-essential", "git", "ccache", "python3-dev", "python3-venv"),

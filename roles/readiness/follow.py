@@ -12,8 +12,9 @@ from dataclasses import dataclass
 from typing import Any
 
 from roles.readiness.subject import Subject
-from sglangctl import journal, render
+from sglangctl import render
 from sglangctl.startup import Assessment, Startup
+from sglangctl.state import journal
 from sglangctl.story import PROVEN, Story
 
 WAIT_S = 5.0

@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 
 from roles.host import program
 from roles.spec.secret import Secret
-from sglangctl.config import Limits
+from sglangctl.state.config import Limits
 
 
 @dataclass(frozen=True)

@@ -11,7 +11,7 @@ from roles.spec.environment import number_text
 from roles.spec.errors import Path
 from roles.spec.model import EngineSpec, Install, Kernel, Model, Nccl
 from roles.spec.secret import Secret
-from sglangctl.config import Drafter, Limits, Readiness
+from sglangctl.state.config import Drafter, Limits, Readiness
 
 
 def build_engine(

@@ -10,7 +10,7 @@ from typing import Any, Literal
 from roles.spec import nccl
 from roles.spec.errors import Mistake, Need
 from roles.spec.secret import Secret
-from sglangctl.config import Drafter, Limits, Readiness
+from sglangctl.state.config import Drafter, Limits, Readiness
 
 FlagValue = bool | int | float | str | list[str | int | float] | dict[str, Any]
 

@@ -16,8 +16,8 @@ from jinja2 import Environment, FileSystemLoader, StrictUndefined
 from roles.spec import flags
 from roles.spec.model import EngineSpec, HostSpec
 from roles.spec.quoting import config_value, env_value, exec_line, unit_word
-from sglangctl.config import EngineConfig, HostConfig
-from sglangctl.release import FILES
+from sglangctl.state.config import EngineConfig, HostConfig
+from sglangctl.state.release import FILES
 
 TEMPLATES = Path(__file__).resolve().parents[2] / "templates"
 VENVS = "/opt/sglang/venvs"
@@ -38,7 +38,7 @@ class Release:
     digest: str
     venv: str
     files: Mapping[str, bytes] = field(repr=False)
-    """Name -> content, as sglangctl/release.py writes them; engine.yaml holds the secrets."""
+    """Name -> content, as sglangctl/state/release.py writes them; engine.yaml holds the secrets."""
 
     @property
     def modes(self) -> dict[str, str]:

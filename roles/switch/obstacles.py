@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from roles.host.snapshot import JSON
 from roles.job import EngineJob
-from sglangctl.ours import HEAD
+from sglangctl.state.ownership import HEAD
 
 
 def blocked(facts: JSON, engine: EngineJob) -> list[str]:

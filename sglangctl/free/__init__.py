@@ -17,8 +17,8 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from sglangctl.classes import POLICIES
-from sglangctl.config import EngineConfig, HostConfig
 from sglangctl.free.model import FreeResult, Plan
+from sglangctl.state.config import EngineConfig, HostConfig
 
 __all__ = ["POLICIES", "FreeResult", "Plan", "execute", "plan"]
 

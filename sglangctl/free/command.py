@@ -12,11 +12,11 @@ from contextlib import contextmanager, nullcontext
 from typing import Any, Callable
 
 from sglangctl import free
-from sglangctl.config import ConfigError, load_engine, load_engines, load_host
 from sglangctl.free.model import FreeResult, Plan
-from sglangctl.journal import Writer
-from sglangctl.lock import Busy, locked
-from sglangctl.paths import Paths
+from sglangctl.state.config import ConfigError, load_engine, load_engines, load_host
+from sglangctl.state.journal import Writer
+from sglangctl.state.lock import Busy, locked
+from sglangctl.state.paths import Paths
 from sglangctl.util import os_errors
 from sglangctl.util.terminal import harmless
 

@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 
 from sglangctl import classes, holders
-from sglangctl.config import EngineConfig, HostConfig
 from sglangctl.free.model import Situation
 from sglangctl.proc import pidfds, procfs
+from sglangctl.state.config import EngineConfig, HostConfig
 from sglangctl.systemd import containers, systemctl, units
 
 

@@ -6,9 +6,9 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, fields
 from typing import Any
 
-from sglangctl.config import EngineConfig, HostConfig, Limits
 from sglangctl.gpu import gpus
 from sglangctl.holders import Holder
+from sglangctl.state.config import EngineConfig, HostConfig, Limits
 from sglangctl.systemd.containers import Container
 from sglangctl.systemd.units import Unit
 

@@ -10,10 +10,10 @@ from dataclasses import replace
 
 from sglangctl import classes
 from sglangctl.classes import ENGINE, FOREIGN, OURS, PROTECTED, REPLACED, SIBLING
-from sglangctl.config import EngineConfig
 from sglangctl.free import model, notes
 from sglangctl.free.model import ContainerStep, Plan, Refusal, Situation, UnitStep
 from sglangctl.holders import Holder
+from sglangctl.state.config import EngineConfig
 from sglangctl.systemd.units import Unit
 
 

@@ -9,8 +9,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from sglangctl.config import Limits
 from sglangctl.gpu import gpus
+from sglangctl.state.config import Limits
 
 FREE = "free"
 REFUSED = "refused"

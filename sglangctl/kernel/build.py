@@ -38,8 +38,8 @@ from sglangctl.kernel.metadata import MetadataError
 from sglangctl.kernel.record import BuildError, Record
 from sglangctl.kernel.request import Request, folder, unused_folder
 from sglangctl.kernel.venv import Venv
-from sglangctl.paths import Paths
 from sglangctl.proc import memory
+from sglangctl.state.paths import Paths
 from sglangctl.util import os_errors
 
 DISK_MIB = 4 * 1024

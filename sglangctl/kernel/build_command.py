@@ -15,9 +15,9 @@ import sys
 import time
 from pathlib import Path
 
-from sglangctl import journal
 from sglangctl.kernel import common
-from sglangctl.paths import Paths
+from sglangctl.state import journal
+from sglangctl.state.paths import Paths
 from sglangctl.util import os_errors
 from sglangctl.util.terminal import harmless
 

@@ -14,9 +14,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from sglangctl.files import sync_folder, write_atomic
 from sglangctl.kernel.key import is_key
-from sglangctl.paths import Paths
+from sglangctl.state.files import sync_folder, write_atomic
+from sglangctl.state.paths import Paths
 
 PROVENANCE = "provenance.json"
 

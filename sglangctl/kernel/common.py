@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from sglangctl.kernel.venv import Venv, VenvError, load
-from sglangctl.paths import Paths
+from sglangctl.state.paths import Paths
 from sglangctl.util import os_errors
 from sglangctl.util.terminal import harmless
 
@@ -81,7 +81,7 @@ def complain(text: str) -> int:
 
 
 def _engine_venv(name: str | None) -> Path:
-    from sglangctl.config import ConfigError, load_engines, require_known
+    from sglangctl.state.config import ConfigError, load_engines, require_known
 
     paths = Paths()
     if name is None:

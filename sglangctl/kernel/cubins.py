@@ -11,7 +11,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
-from sglangctl.paths import Paths
+from sglangctl.state.paths import Paths
 from sglangctl.util import os_errors
 
 PACKAGE = "nvidia-cuda-cuobjdump"

@@ -14,7 +14,7 @@ from pathlib import Path
 
 from sglangctl.kernel import common
 from sglangctl.kernel.venv import Venv
-from sglangctl.paths import Paths
+from sglangctl.state.paths import Paths
 from sglangctl.util import os_errors
 from sglangctl.util.terminal import harmless
 

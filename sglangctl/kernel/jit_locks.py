@@ -124,7 +124,7 @@ def _is(lock: Lock, name: str, folder: int) -> bool:
 
 def default_folders() -> list[Path]:
     """The caches of this host's engines, and root's own."""
-    from sglangctl.paths import Paths
+    from sglangctl.state.paths import Paths
 
     root = Paths().root
     caches = sorted((root / "var/cache/sglang").glob("*"))

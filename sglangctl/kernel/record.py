@@ -7,7 +7,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from sglangctl import journal
+from sglangctl.state import journal
 
 JOURNAL = "journal.jsonl"
 

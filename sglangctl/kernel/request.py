@@ -9,7 +9,7 @@ from typing import Any
 
 from sglangctl.kernel import key as keys
 from sglangctl.kernel.cubins import parse_arch
-from sglangctl.paths import Paths
+from sglangctl.state.paths import Paths
 from sglangctl.util import os_errors
 
 SUBDIRECTORIES = ("python/sglang/kernels/aot", "sgl-kernel", ".")

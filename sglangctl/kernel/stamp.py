@@ -8,9 +8,9 @@ from __future__ import annotations
 import hashlib
 import json
 
-from sglangctl.files import write_atomic
 from sglangctl.kernel.check import Check
 from sglangctl.kernel.venv import Venv, dist_infos
+from sglangctl.state.files import write_atomic
 
 NAME = "sglangctl-kernel.json"
 

@@ -33,7 +33,7 @@ def survey(root: Path, sm: str | None, everything: bool = False) -> dict[str, An
     """
     from sglangctl.kernel import cache, cubins, inspect, stamp
     from sglangctl.kernel.venv import VenvError, load
-    from sglangctl.paths import Paths
+    from sglangctl.state.paths import Paths
 
     problems: list[str] = []
     try:

@@ -12,12 +12,12 @@ import subprocess
 from collections.abc import Sequence
 from pathlib import Path
 
-from sglangctl import programs
 from sglangctl.kernel import jobs
 from sglangctl.kernel.record import JOURNAL, BuildError
 from sglangctl.kernel.request import Request, folder, unit
-from sglangctl.paths import Paths
 from sglangctl.proc import memory, procfs
+from sglangctl.state import programs
+from sglangctl.state.paths import Paths
 from sglangctl.systemd import systemctl
 
 PID = "pid"

@@ -5,7 +5,6 @@ from __future__ import annotations
 import math
 from typing import Any
 
-from sglangctl.config import Limits
 from sglangctl.diagnose import Context
 from sglangctl.startup import logreader, verdict
 from sglangctl.startup.assessment import Assessment
@@ -18,6 +17,7 @@ from sglangctl.startup.progress import Work
 from sglangctl.startup.proof import Proof
 from sglangctl.startup.ranks import Ranks
 from sglangctl.startup.service import Service
+from sglangctl.state.config import Limits
 from sglangctl.systemd.unit_failure import spawn_step
 from sglangctl.util.values import mappings, number, text, whole
 

@@ -6,7 +6,7 @@ JIT compiles), but their memory, bytes or processor time moved.
 
 from __future__ import annotations
 
-from sglangctl.config import Limits
+from sglangctl.state.config import Limits
 
 GPU_STEP_MIB = 2.0
 """Graph capture moves memory by as little as 2 to 16 MiB (traces h200-*)."""

@@ -13,7 +13,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from sglangctl.config import Limits
+from sglangctl.state.config import Limits
 from sglangctl.util.values import number, text, whole
 
 _HEALTH = ("/health", "/health_generate")

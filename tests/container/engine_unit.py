@@ -20,7 +20,7 @@ import yaml
 from roles.host import program
 from roles.spec import render
 from roles.spec.load import load_inventory
-from sglangctl import journal
+from sglangctl.state import journal
 from tests.hosts.host import Host
 from tests.hosts.standins.install import install_into
 

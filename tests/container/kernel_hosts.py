@@ -10,9 +10,9 @@ from pathlib import Path
 from typing import Any
 
 from roles.host import program
-from sglangctl import journal
 from sglangctl.kernel import key as keys
 from sglangctl.kernel import request as requests
+from sglangctl.state import journal
 from tests.hosts.host import Host, Mount
 from tests.kernel import cuda
 

@@ -9,9 +9,9 @@ from typing import Any
 
 import pytest
 
-from sglangctl import journal
 from sglangctl.diagnose import CAUSES, OUTCOMES, PHASES
 from sglangctl.startup import Assessment, Startup
+from sglangctl.state import journal
 
 HERE = Path(__file__).parent
 TRACES = sorted(path.parent.name for path in HERE.glob("*/expected.json"))

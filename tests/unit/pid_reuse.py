@@ -12,10 +12,10 @@ import signal
 import sys
 import time
 
-from sglangctl.config import Limits
 from sglangctl.free.ladder import Ladder, Recorder
 from sglangctl.free.model import Plan
 from sglangctl.proc.pidfds import Identity, identify
+from sglangctl.state.config import Limits
 
 EARLY, LATE = 0, 1
 """Of four rounds, one in which the pid is reused before the freeing starts, one in which the

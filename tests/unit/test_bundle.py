@@ -15,9 +15,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from sglangctl import bundle, bundle_parts, cli
-from sglangctl.journal import Writer
 from sglangctl.masking.scrub import scrub, scrub_event, scrub_file
-from sglangctl.paths import Paths
+from sglangctl.state.journal import Writer
+from sglangctl.state.paths import Paths
 
 PLANTED = "planted-api-key-4711"
 STRAY = "hf_abcdefghijklmnopqrstuvwxyz"

@@ -8,11 +8,12 @@ from pathlib import Path
 
 import pytest
 
-from sglangctl import configure, lock, release
+from sglangctl import configure
 from sglangctl.cli import main
-from sglangctl.config import ConfigError
-from sglangctl.paths import Paths
-from sglangctl.release import State
+from sglangctl.state import lock, release
+from sglangctl.state.config import ConfigError
+from sglangctl.state.paths import Paths
+from sglangctl.state.release import State
 from tests.unit.engine_host import write_config
 
 TIME = "20261129T210411Z"

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from sglangctl import cli, journal, signatures
+from sglangctl import cli, signatures
 from sglangctl.causes import Cause
 from sglangctl.diagnose import (
     CAUSES,
@@ -22,6 +22,7 @@ from sglangctl.diagnose import (
     table,
 )
 from sglangctl.startup.loglines import Splitter
+from sglangctl.state import journal
 
 ROOT = Path(__file__).parent.parent.parent
 TRACES = ROOT / "tests" / "traces"

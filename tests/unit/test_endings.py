@@ -8,10 +8,11 @@ from pathlib import Path
 import pytest
 
 from roles.switch.ending import is_down, stop_lines
-from sglangctl import endings, ours, probe, remove
-from sglangctl.files import link_atomic
-from sglangctl.paths import Paths
-from sglangctl.release import FILES
+from sglangctl import endings, probe, remove
+from sglangctl.state import ownership
+from sglangctl.state.files import link_atomic
+from sglangctl.state.paths import Paths
+from sglangctl.state.release import FILES
 from tests.unit.test_remove import OURS, make, paths  # noqa: F401 (a fixture)
 
 
@@ -36,7 +37,7 @@ def furnish(where: Paths) -> None:
     make(where, "var/log/sglang/other/x.log")
     make(where, "var/cache/sglang/kimi/triton/x")
     make(where, "var/cache/sglangctl/kernel/0/wheel.whl")
-    make(where, f"opt/sglang/venvs/0123456789abcdef/{ours.MARKER}")
+    make(where, f"opt/sglang/venvs/0123456789abcdef/{ownership.MARKER}")
     make(where, "opt/sglang/venvs/fedcba9876543210/bin/python")
     make(where, "opt/sglang/venvs/mine/bin/python")
     program = make(where, "usr/local/lib/sglangctl/0123456789abcdef.pyz")
@@ -88,7 +89,7 @@ def test_a_unit_of_somebody_else_refuses_the_removal(paths: Paths) -> None:  # n
 def test_a_release_that_is_not_whole_is_told(paths: Paths) -> None:  # noqa: F811
     for name in FILES:
         make(paths, f"var/lib/sglangctl/other/releases/{'a' * 64}/{name}", "no document")
-    make(paths, f"opt/sglang/venvs/0123456789abcdef/{ours.MARKER}")
+    make(paths, f"opt/sglang/venvs/0123456789abcdef/{ownership.MARKER}")
     plan = endings.removal("kimi", paths)
     with pytest.raises(remove.ReleaseError) as error:
         remove.remove("kimi", paths, print)

@@ -15,8 +15,9 @@ from typing import Any
 
 import pytest
 
-from sglangctl import cli, journal, status
-from sglangctl.paths import Paths
+from sglangctl import cli, status
+from sglangctl.state import journal
+from sglangctl.state.paths import Paths
 
 ROOT = Path(__file__).resolve().parents[2]
 TINY: dict[str, Any] = {

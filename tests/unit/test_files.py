@@ -2,7 +2,7 @@ import os
 import stat
 from pathlib import Path
 
-from sglangctl import files
+from sglangctl.state import files
 
 
 def test_a_file_that_differs_comes_with_its_text_and_without_its_secrets(tmp_path: Path) -> None:

@@ -14,13 +14,14 @@ from typing import Any
 
 import pytest
 
-from sglangctl import cli, free, lock
-from sglangctl.config import HostConfig, Limits
+from sglangctl import cli, free
 from sglangctl.free import leftovers
 from sglangctl.free.segments import Segment
 from sglangctl.gpu import gpus
-from sglangctl.paths import Paths
 from sglangctl.proc import open_files, pidfds
+from sglangctl.state import lock
+from sglangctl.state.config import HostConfig, Limits
+from sglangctl.state.paths import Paths
 from sglangctl.systemd import systemctl
 from sglangctl.util import heartbeat
 from tests.unit.holding import devices, holding

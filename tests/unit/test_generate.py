@@ -7,9 +7,9 @@ import pytest
 
 from sglangctl import accept
 from sglangctl.accept import Counts, between
-from sglangctl.config import Readiness
 from sglangctl.generate import fault_of, generate, message_of, repeated_piece
 from sglangctl.http_probe import Endpoint
+from sglangctl.state.config import Readiness
 from tests.unit.http_engine import Engine, serving
 
 PLAIN = Readiness()

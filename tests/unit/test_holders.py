@@ -11,9 +11,9 @@ from pathlib import Path
 import pytest
 
 from sglangctl import cli, holders
-from sglangctl.config import EngineConfig, HostConfig
 from sglangctl.gpu import gpus
 from sglangctl.proc import open_files
+from sglangctl.state.config import EngineConfig, HostConfig
 from tests.unit.holding import devices, holding
 
 ENGINE = EngineConfig(

@@ -13,10 +13,10 @@ from typing import Any
 import pytest
 
 from sglangctl import foreign
-from sglangctl.config import EngineConfig, Readiness
 from sglangctl.generate import generate
 from sglangctl.http_probe import BODY_LIMIT, Endpoint, Prober, ask, endpoint, reachable
-from sglangctl.paths import Paths
+from sglangctl.state.config import EngineConfig, Readiness
+from sglangctl.state.paths import Paths
 from tests.unit.http_engine import Engine, serving
 
 CONFIG = EngineConfig(

@@ -10,10 +10,10 @@ from pathlib import Path
 
 import pytest
 
-from sglangctl import programs
 from sglangctl.kernel import check, compile, cubins, environment, install, venv
 from sglangctl.kernel.record import BuildError
-from sglangctl.paths import Paths
+from sglangctl.state import programs
+from sglangctl.state.paths import Paths
 from tests.unit.test_kernel_pure import a_request
 
 CHECKOUT = Path(__file__).resolve().parents[2]

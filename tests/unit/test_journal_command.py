@@ -13,8 +13,8 @@ from pathlib import Path
 import pytest
 
 from sglangctl import cli, journal_command
-from sglangctl.journal import Writer
-from sglangctl.paths import Paths
+from sglangctl.state.journal import Writer
+from sglangctl.state.paths import Paths
 
 
 def writer(root: Path, start: str = "20261129T101000Z-aa") -> Writer:

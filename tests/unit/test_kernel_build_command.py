@@ -13,11 +13,11 @@ from pathlib import Path
 import pytest
 
 from roles.host import program
-from sglangctl import programs
 from sglangctl.cli import main
 from sglangctl.kernel import build_command, request, unit
-from sglangctl.paths import Paths
 from sglangctl.proc import procfs
+from sglangctl.state import programs
+from sglangctl.state.paths import Paths
 from tests.unit.test_kernel_pure import a_request
 
 NVCC = """#!/bin/sh

@@ -14,7 +14,7 @@ import pytest
 from sglangctl.cli import main
 from sglangctl.kernel import build, cache, inspect, install, metadata, record, wheel
 from sglangctl.kernel.venv import load
-from sglangctl.paths import Paths
+from sglangctl.state.paths import Paths
 from tests.kernel import sites
 
 KEY = "0123456789abcdef01234567"

@@ -12,8 +12,8 @@ from pathlib import Path
 
 import pytest
 
-from sglangctl import lock
-from sglangctl.paths import Paths
+from sglangctl.state import lock
+from sglangctl.state.paths import Paths
 from tests.unit.holding import as_user, passable
 
 HOLD = """

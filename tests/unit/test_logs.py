@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from sglangctl import cli, logs
-from sglangctl.paths import Paths
+from sglangctl.state.paths import Paths
 
 
 @pytest.fixture

@@ -7,9 +7,9 @@ from pathlib import Path
 
 import pytest
 
-from sglangctl import present
-from sglangctl.paths import Paths
-from sglangctl.present import Present
+from sglangctl.state import present
+from sglangctl.state.paths import Paths
+from sglangctl.state.present import Present
 from sglangctl.systemd import systemctl as systemd
 
 SHOWN = """\

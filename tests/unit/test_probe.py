@@ -13,11 +13,12 @@ from pathlib import Path
 import pytest
 
 from roles.host import program
-from sglangctl import cli, machine, probe, release
+from sglangctl import cli, machine, probe
 from sglangctl.gpu import gpus
-from sglangctl.journal import Writer
-from sglangctl.paths import Paths
 from sglangctl.proc import open_files
+from sglangctl.state import release
+from sglangctl.state.journal import Writer
+from sglangctl.state.paths import Paths
 from sglangctl.systemd import systemctl
 from tests.unit.holding import devices, holding
 from tests.unit.test_holders import ENGINE

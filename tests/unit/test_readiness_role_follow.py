@@ -12,9 +12,9 @@ import pytest
 from roles.readiness import follow
 from roles.readiness.subject import Subject
 from sglangctl import journal_command
-from sglangctl.config import Limits
-from sglangctl.journal import Writer
-from sglangctl.paths import Paths
+from sglangctl.state.config import Limits
+from sglangctl.state.journal import Writer
+from sglangctl.state.paths import Paths
 
 UP = {
     "active": "activating",

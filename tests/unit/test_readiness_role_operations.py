@@ -28,9 +28,9 @@ from roles.readiness.operations import proved, reached, serving
 from roles.readiness.subject import Subject
 from roles.readiness.verify_cli import judge
 from roles.spec import Secret
-from sglangctl.config import Limits
-from sglangctl.journal import Writer
-from sglangctl.paths import Paths
+from sglangctl.state.config import Limits
+from sglangctl.state.journal import Writer
+from sglangctl.state.paths import Paths
 
 CHECKOUT = Path(__file__).parents[2]
 HERE = Path(__file__).parent / "readiness_role"

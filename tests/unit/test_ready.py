@@ -4,8 +4,8 @@ from dataclasses import replace
 
 import pytest
 
-from sglangctl.config import Drafter, EngineConfig, Readiness
 from sglangctl.ready import Facts, decide
+from sglangctl.state.config import Drafter, EngineConfig, Readiness
 
 PLAIN = EngineConfig(
     name="a", unit="sglang-a.service", user="sglang", port=8000, listen="0.0.0.0",

@@ -7,11 +7,11 @@ from pathlib import Path
 
 import pytest
 
-from sglangctl import release
-from sglangctl.files import link_atomic
-from sglangctl.ours import MARKER
-from sglangctl.paths import Paths
-from sglangctl.release import ReleaseError, State
+from sglangctl.state import release
+from sglangctl.state.files import link_atomic
+from sglangctl.state.ownership import MARKER
+from sglangctl.state.paths import Paths
+from sglangctl.state.release import ReleaseError, State
 from sglangctl.switch import commit
 
 DIGEST = "ab" * 32

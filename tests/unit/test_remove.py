@@ -9,12 +9,13 @@ from pathlib import Path
 
 import pytest
 
-from sglangctl import endings, ours, remove
-from sglangctl.files import link_atomic
-from sglangctl.paths import Paths
-from sglangctl.switch_error import SwitchError
+from sglangctl import endings, remove
+from sglangctl.state import ownership
+from sglangctl.state.files import link_atomic
+from sglangctl.state.paths import Paths
+from sglangctl.state.switch_error import SwitchError
 
-OURS = f"{ours.HEAD} for the engine kimi.\n[Unit]\n"
+OURS = f"{ownership.HEAD} for the engine kimi.\n[Unit]\n"
 
 
 @pytest.fixture
@@ -69,7 +70,7 @@ def test_weights_and_what_others_put_into_our_folders_stay(paths: Paths) -> None
         make(paths, "etc/systemd/system/sglang-watch@.service", "[Unit]\n"),
     ]
     goes = [
-        make(paths, f"opt/sglang/venvs/ours/{ours.MARKER}"),
+        make(paths, f"opt/sglang/venvs/ours/{ownership.MARKER}"),
         make(paths, "var/log/sglang/kimi/engine.log"),
         make(paths, "usr/local/lib/sglangctl/0123456789abcdef.pyz"),
     ]

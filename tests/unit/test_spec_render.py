@@ -24,10 +24,10 @@ from roles.spec.render import (
     venv_path,
     watch_unit,
 )
-from sglangctl.config import load_engine, load_host
 from sglangctl.masking.masker import read_env
-from sglangctl.paths import Paths
-from sglangctl.release import FILES
+from sglangctl.state.config import load_engine, load_host
+from sglangctl.state.paths import Paths
+from sglangctl.state.release import FILES
 from tests.unit.spec_case import engine
 
 PROGRAM = "/usr/local/lib/sglangctl/0123456789abcdef.pyz"

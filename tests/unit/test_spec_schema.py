@@ -17,7 +17,7 @@ from roles.spec import schema, variables
 from roles.spec.document import Document, read
 from roles.spec.load import build
 from roles.spec.render import engine_json, host_json, render, venv_path
-from sglangctl.config import Limits, Readiness
+from sglangctl.state.config import Limits, Readiness
 
 INVENTORY = schema.SCHEMA.parent
 
@@ -74,7 +74,7 @@ def test_an_editor_accepts_the_examples(name: str) -> None:
 def test_the_host_program_has_the_same_fields_and_defaults(
     kind: type, key: tuple[str, ...]
 ) -> None:
-    """A new field of sglangctl/config.py goes into inventory/schema.json, or this fails."""
+    """A new field of sglangctl/state/config.py goes into inventory/schema.json, or this fails."""
     properties = {
         name: item for name, item in ENGINE_KEYS[key]["properties"].items() if name != "limits"
     }

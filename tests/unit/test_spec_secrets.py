@@ -16,9 +16,9 @@ from roles.spec import Secret, credentials, flags, render
 from roles.spec.entry import host_data
 from roles.spec.flag_names import FLAGS
 from roles.spec.render import engine_json
-from sglangctl.files import masked_text
 from sglangctl.masking.masker import secrets_of
 from sglangctl.masking.scrub import scrub
+from sglangctl.state.files import masked_text
 from tests.unit.spec_case import engine, engine_errors, engine_text, load, only
 
 KEY = "sk-planted-0123456789"

@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from sglangctl import starts
-from sglangctl.paths import Paths
+from sglangctl.state import starts
+from sglangctl.state.paths import Paths
 
 
 def journal_of(root: Path, start: str, *events: dict[str, object], tail: bytes = b"") -> Path:

@@ -6,8 +6,8 @@ from typing import Any
 
 import pytest
 
-from sglangctl.config import Limits
 from sglangctl.startup import Startup
+from sglangctl.state.config import Limits
 from tests.startup_events import (
     DETOKENIZER,
     MAIN,

@@ -12,10 +12,10 @@ from typing import Any
 import pytest
 
 from sglangctl import cli, status
-from sglangctl.config import Readiness
-from sglangctl.journal import Writer
-from sglangctl.paths import Paths
-from sglangctl.present import Present
+from sglangctl.state.config import Readiness
+from sglangctl.state.journal import Writer
+from sglangctl.state.paths import Paths
+from sglangctl.state.present import Present
 
 RUNNING = Present(
     active="active",

@@ -11,13 +11,14 @@ from typing import Any
 
 import pytest
 
-from sglangctl import free, release, stop, switch
-from sglangctl.config import HostConfig
+from sglangctl import free, stop, switch
 from sglangctl.free import ladder
 from sglangctl.gpu import gpus
-from sglangctl.paths import Paths
 from sglangctl.proc import open_files
-from sglangctl.switch_error import SwitchError
+from sglangctl.state import release
+from sglangctl.state.config import HostConfig
+from sglangctl.state.paths import Paths
+from sglangctl.state.switch_error import SwitchError
 from sglangctl.switch_journal import Record, followed
 from sglangctl.systemd import systemctl
 from tests.unit.holding import devices, holding

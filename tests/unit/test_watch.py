@@ -14,11 +14,12 @@ from typing import Any
 
 import pytest
 
-from sglangctl import journal, start_folder, starts
-from sglangctl.config import load_engine
-from sglangctl.paths import Paths
+from sglangctl import start_folder
 from sglangctl.proc import procfs
 from sglangctl.run import Run
+from sglangctl.state import journal, starts
+from sglangctl.state.config import load_engine
+from sglangctl.state.paths import Paths
 from sglangctl.watch import Watch
 from tests.unit.engine_host import free_port, log_of, write_config
 from tests.unit.tiny_engine import running
@@ -342,8 +343,8 @@ def test_twenty_starts_or_64_mib_are_kept(root: Path) -> None:
         start = folder / f"20250101T0000{number:02d}.000Z-{number:032x}"
         start.mkdir(parents=True)
         (start / "journal.jsonl").write_text("{}\n")
-    from sglangctl.config import load_engine
-    from sglangctl.paths import Paths
+    from sglangctl.state.config import load_engine
+    from sglangctl.state.paths import Paths
 
     def opened(number: int) -> list[str]:
         run = Run(f"{number:032x}", os.getpid(), time.monotonic())
@@ -427,10 +428,10 @@ def test_a_watch_that_cannot_go_on_ends_the_command_that_it_started(root: Path, 
 
 def test_which_runs_are_later_ones(root: Path, port: int, monkeypatch: pytest.MonkeyPatch) -> None:
     """A mark in the log ends a dead engine's words only if such a run of its unit began since."""
-    from sglangctl.config import load_engine
     from sglangctl.follow_run import Follow
     from sglangctl.logtail import Logtail
-    from sglangctl.paths import Paths
+    from sglangctl.state.config import load_engine
+    from sglangctl.state.paths import Paths
     from sglangctl.systemd import engine_unit
 
     ids = [character * 32 for character in "abcd"]

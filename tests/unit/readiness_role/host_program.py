@@ -12,7 +12,7 @@ import sys
 import time
 
 from sglangctl import cli, journal_command
-from sglangctl.present import Present
+from sglangctl.state.present import Present
 
 case = json.loads(os.environ["CASE"])
 with open(os.environ["CALLS"], "a") as calls:

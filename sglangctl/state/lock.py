@@ -19,8 +19,8 @@ from contextlib import contextmanager, suppress
 from dataclasses import asdict, dataclass
 from typing import Any
 
-from sglangctl.paths import Paths
 from sglangctl.proc import procfs
+from sglangctl.state.paths import Paths
 from sglangctl.util.terminal import harmless
 
 LOCK = "run/sglangctl-switch.lock"

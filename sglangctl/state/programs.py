@@ -11,8 +11,8 @@ import os
 import sys
 from pathlib import Path
 
-from sglangctl.paths import Paths
 from sglangctl.proc import procfs
+from sglangctl.state.paths import Paths
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from sglangctl import starts
-from sglangctl.paths import Paths
+from sglangctl.state import starts
+from sglangctl.state.paths import Paths
 from sglangctl.systemd import systemctl
 from sglangctl.systemd.engine_unit import returncode
 

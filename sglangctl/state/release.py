@@ -20,9 +20,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from sglangctl import ours
-from sglangctl.files import sync_folder, write_atomic
-from sglangctl.paths import NAME, Paths
+from sglangctl.state import ownership
+from sglangctl.state.files import sync_folder, write_atomic
+from sglangctl.state.paths import NAME, Paths
 from sglangctl.systemd import systemctl
 from sglangctl.util import os_errors
 
@@ -213,8 +213,8 @@ def unused_venvs(paths: Paths, without: str | None = None, before: float = math.
             used.add(str(manifest(folder.name, digest, paths).get("venv")))
     return [
         venv
-        for venv in ours.venvs(paths)
-        if str(venv) not in used and (venv / ours.MARKER).stat().st_mtime < before
+        for venv in ownership.venvs(paths)
+        if str(venv) not in used and (venv / ownership.MARKER).stat().st_mtime < before
     ]
 
 

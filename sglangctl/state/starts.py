@@ -12,8 +12,8 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-from sglangctl import journal
-from sglangctl.paths import Paths
+from sglangctl.state import journal
+from sglangctl.state.paths import Paths
 
 FOLDER = re.compile(r"[0-9A-Za-z][0-9A-Za-z:._+-]{0,127}")
 """What a start's name may look like when it comes from outside: it becomes a path."""

@@ -5,8 +5,8 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from sglangctl.paths import Paths
-from sglangctl.switch_error import SwitchError
+from sglangctl.state.paths import Paths
+from sglangctl.state.switch_error import SwitchError
 from sglangctl.systemd import systemctl
 
 HEAD = "# Made by sglang-provision"

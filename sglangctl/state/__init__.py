@@ -1,0 +1,1 @@
+"""Our own files on the host: paths, configuration, releases, starts, journal format, locks."""
