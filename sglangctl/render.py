@@ -83,7 +83,7 @@ def evidence(lines: Sequence[str], width: int = WIDTH) -> list[str]:
 
 def explain(name: str, cause: str) -> list[str]:
     """What a cause means and what to do, for the engine `name`; one line each."""
-    from sglangctl.causes import CAUSES  # lazy: `status` of a healthy host needs no table
+    from sglangctl.diagnosis.causes import CAUSES  # lazy: `status` of a healthy host needs no table
 
     known = CAUSES.get(cause)
     if known is None:

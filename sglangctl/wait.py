@@ -198,7 +198,7 @@ def _over(assessment: Assessment) -> bool:
 
 
 def _told(config: EngineConfig, assessment: Assessment) -> int:
-    from sglangctl.diagnose import CAUSES
+    from sglangctl.diagnosis.classify import CAUSES
 
     if assessment.outcome in UP:
         return 0

@@ -11,7 +11,7 @@ from roles.readiness.follow import Ending
 from roles.readiness.report import Result
 from roles.readiness.subject import Subject
 from sglangctl import render
-from sglangctl.causes import CAUSES
+from sglangctl.diagnosis.causes import CAUSES
 from sglangctl.systemd.unit_failure import spawn_step, why
 from sglangctl.util.terminal import harmless
 

@@ -9,7 +9,15 @@ from __future__ import annotations
 import re
 from dataclasses import dataclass, replace
 
-from sglangctl.diagnose import ARGUMENTS, FOLDER, TOKENIZER, WEIGHTS, Context, Finding, classify
+from sglangctl.diagnosis.classify import (
+    ARGUMENTS,
+    FOLDER,
+    TOKENIZER,
+    WEIGHTS,
+    Context,
+    Finding,
+    classify,
+)
 from sglangctl.startup.loglines import LINE_LIMIT, Line
 
 RECENT_S = 120.0

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from typing import Any
 
-from sglangctl.diagnose import Context
+from sglangctl.diagnosis.classify import Context
 from sglangctl.startup import logreader, verdict
 from sglangctl.startup.assessment import Assessment
 from sglangctl.startup.failures import Crash, Failures

@@ -7,7 +7,7 @@ safetensors checkpoint shards" became "Multi-thread loading shards", "Capture cu
 
 from __future__ import annotations
 
-from sglangctl.diagnose import PHASES
+from sglangctl.diagnosis.classify import PHASES
 from sglangctl.startup.loglines import Bar
 
 ORDER = {name: index for index, name in enumerate(PHASES)}

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from sglangctl.diagnose import CAUSES, OUTCOMES, PHASES
+from sglangctl.diagnosis.classify import CAUSES, OUTCOMES, PHASES
 from sglangctl.startup import Assessment, Startup
 from sglangctl.state import journal
 

@@ -7,9 +7,10 @@ from pathlib import Path
 
 import pytest
 
-from sglangctl import cli, signatures
-from sglangctl.causes import Cause
-from sglangctl.diagnose import (
+from sglangctl import cli
+from sglangctl.diagnosis import signatures
+from sglangctl.diagnosis.causes import Cause
+from sglangctl.diagnosis.classify import (
     CAUSES,
     FOLDER,
     OUTCOMES,
@@ -206,7 +207,9 @@ def test_readme_holds_the_current_table() -> None:
     text = (ROOT / "README.md").read_text(encoding="utf-8")
     match = re.search(r"<!-- causes:begin[^>]*-->\n(.*)\n<!-- causes:end -->", text, re.DOTALL)
     assert match is not None, "README.md has no section for the causes"
-    assert match[1].strip() == table().strip(), "run: python -m sglangctl.diagnose --write"
+    assert match[1].strip() == table().strip(), (
+        "run: python -m sglangctl.diagnosis.classify --write"
+    )
 
 
 def test_the_table_has_every_word() -> None:

@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from sglangctl.diagnose import CAUSES, OUTCOMES, PHASES
+from sglangctl.diagnosis.classify import CAUSES, OUTCOMES, PHASES
 from sglangctl.startup import Assessment, Startup
 from tests import fuzz
 

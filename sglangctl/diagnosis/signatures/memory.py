@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from sglangctl.signatures.base import EXCEPTION, H200, REPORT, SOURCE, TORCH, Signature
+from sglangctl.diagnosis.signatures.base import EXCEPTION, H200, REPORT, SOURCE, TORCH, Signature
 
 SIGNATURES = (
     Signature(

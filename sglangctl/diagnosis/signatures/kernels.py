@@ -2,7 +2,15 @@
 
 from __future__ import annotations
 
-from sglangctl.signatures.base import CPU, EXCEPTION, H200, REPORT, SOURCE, TORCH, Signature
+from sglangctl.diagnosis.signatures.base import (
+    CPU,
+    EXCEPTION,
+    H200,
+    REPORT,
+    SOURCE,
+    TORCH,
+    Signature,
+)
 
 SIGNATURES = (
     # The kernel's .so.

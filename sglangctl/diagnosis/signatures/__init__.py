@@ -8,8 +8,8 @@ the last line of a traceback.
 
 from __future__ import annotations
 
-from sglangctl.signatures import flags, kernels, memory, model, ranks, refusals
-from sglangctl.signatures.base import ANY, EXCEPTION, Signature
+from sglangctl.diagnosis.signatures import flags, kernels, memory, model, ranks, refusals
+from sglangctl.diagnosis.signatures.base import ANY, EXCEPTION, Signature
 
 __all__ = ["ANY", "EXCEPTION", "SIGNATURES", "Signature", "find"]
 

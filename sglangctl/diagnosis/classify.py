@@ -1,6 +1,6 @@
 """Phases, outcomes and causes: the closed lists, and which cause a log line names.
 
-`python -m sglangctl.diagnose` prints the tables of README.md, with --write it puts them there.
+`python -m sglangctl.diagnosis.classify` prints the tables of README.md, with --write it puts them there.
 """
 
 from __future__ import annotations
@@ -11,8 +11,8 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
-from sglangctl.causes import CAUSES, Cause
-from sglangctl.signatures import SIGNATURES, Signature, find
+from sglangctl.diagnosis.causes import CAUSES, Cause
+from sglangctl.diagnosis.signatures import SIGNATURES, Signature, find
 
 __all__ = [
     "ARGUMENTS",

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from sglangctl.signatures.base import CPU, EXCEPTION, H200, SOURCE, TORCH, Signature
+from sglangctl.diagnosis.signatures.base import CPU, EXCEPTION, H200, SOURCE, TORCH, Signature
 
 SIGNATURES = (
     Signature(

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from sglangctl.signatures.base import CPU, EXCEPTION, H200, SOURCE, Signature
+from sglangctl.diagnosis.signatures.base import CPU, EXCEPTION, H200, SOURCE, Signature
 
 # An interpreter's class name before a message: "torch.AcceleratorError: CUDA error: ...".
 _REFUSED = (
