@@ -23,10 +23,10 @@ from pathlib import Path
 from typing import Any
 
 from benchmarks import evidence
-from sglangctl.kernel import cache
-from sglangctl.kernel import key as keys
-from sglangctl.kernel import request as requests
-from sglangctl.kernel.venv import Venv, load
+from sglangctl.sgl_kernel import cache
+from sglangctl.sgl_kernel import key as keys
+from sglangctl.sgl_kernel.build import request as requests
+from sglangctl.sgl_kernel.venv import Venv, load
 from tests.kernel.cuda import repository
 
 ROOT = Path(__file__).resolve().parents[1]

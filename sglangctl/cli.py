@@ -37,7 +37,7 @@ COMMANDS = (
     Command("stop", "sglangctl.stop", "stop an engine, and keep it down"),
     Command("verify", "sglangctl.verify", "prove that an engine serves: 0 ready, 1 not, 2 unknown"),
     Command("bundle", "sglangctl.bundle", "one tar.gz of evidence, safe for a public issue"),
-    Command("kernel", "sglangctl.kernel.command", "inspect, check and build sgl-kernel"),
+    Command("kernel", "sglangctl.sgl_kernel.command", "inspect, check and build sgl-kernel"),
     Command("replay", "sglangctl.replay", "judge a recorded journal again"),
     Command("probe", "sglangctl.probe", "one JSON document about this host", operator=False),
     Command("watch", "sglangctl.watch", "write an engine's journal", operator=False),

@@ -348,14 +348,14 @@ def _others(engines: Mapping[str, EngineConfig], name: str) -> list[EngineConfig
 
 
 def _nvcc() -> dict[str, Any] | None:
-    from sglangctl.kernel import toolkit
+    from sglangctl.sgl_kernel.build import toolkit
 
     found = toolkit.find()
     return None if found is None else asdict(found)
 
 
 def _kernel(wanted: Any) -> dict[str, Any]:
-    from sglangctl.kernel.survey import survey
+    from sglangctl.sgl_kernel.survey import survey
 
     if not isinstance(wanted, dict) or not isinstance(wanted.get("venv"), str):
         raise RequestError("an entry of the request's 'kernels' has no venv")

@@ -10,9 +10,9 @@ from roles.failing import HostFailed, say
 from roles.kernel import fleet
 from roles.kernel.remote import CACHE, POLL_S, Remote
 from roles.spec.model import Patch
-from sglangctl.kernel import cache
-from sglangctl.kernel.record import line
-from sglangctl.kernel.request import Request, dump, unit
+from sglangctl.sgl_kernel import cache
+from sglangctl.sgl_kernel.build.record import line
+from sglangctl.sgl_kernel.build.request import Request, dump, unit
 from sglangctl.state import journal
 
 PACKAGES = (

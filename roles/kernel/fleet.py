@@ -13,8 +13,8 @@ import tempfile
 from collections.abc import Callable
 from pathlib import Path
 
-from sglangctl.kernel import cache
-from sglangctl.kernel.key import is_key
+from sglangctl.sgl_kernel import cache
+from sglangctl.sgl_kernel.key import is_key
 
 
 def keys(folder: str) -> tuple[str, ...]:

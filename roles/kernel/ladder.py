@@ -11,9 +11,9 @@ from dataclasses import dataclass, field
 from typing import Any, Literal
 
 from roles.spec.model import Kernel
-from sglangctl.kernel import key as keys
-from sglangctl.kernel.cubins import parse_arch
-from sglangctl.kernel.request import Request, cmake_flags, native
+from sglangctl.sgl_kernel import key as keys
+from sglangctl.sgl_kernel.build.request import Request, cmake_flags, native
+from sglangctl.sgl_kernel.library.cubins import parse_arch
 
 Action = Literal[
     "none", "nothing", "later", "tools", "check", "stock", "cached", "fleet", "build", "fail"

@@ -12,7 +12,7 @@ from roles.spec.errors import closest, shown
 from roles.spec.model import Kernel, Patch
 from roles.spec.reading import UnreadableFile, read_regular
 from roles.spec.schema import Report
-from sglangctl.kernel.cubins import parse_arch
+from sglangctl.sgl_kernel.library.cubins import parse_arch
 
 LARGEST_PATCH = 16 * 1024 * 1024
 """Bytes; a patch travels to the build host."""

@@ -14,8 +14,8 @@ from pathlib import Path
 
 from sglangctl.free import segments as shm
 from sglangctl.free.model import Leftover
-from sglangctl.kernel import jit_locks
 from sglangctl.proc import procfs
+from sglangctl.sgl_kernel import jit_locks
 
 CACHES = ("TORCH_EXTENSIONS_DIR", "FLASHINFER_WORKSPACE_BASE", "SGLANG_CACHE_DIR")
 IN_CACHE = ("torch_extensions", "flashinfer", "sglang", "vllm", "tvm-ffi")

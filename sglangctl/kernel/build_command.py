@@ -15,7 +15,7 @@ import sys
 import time
 from pathlib import Path
 
-from sglangctl.kernel import common
+from sglangctl.sgl_kernel import common
 from sglangctl.state import journal
 from sglangctl.state.paths import Paths
 from sglangctl.util import os_errors
@@ -39,8 +39,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(args: argparse.Namespace) -> int:
-    from sglangctl.kernel import request as requests
-    from sglangctl.kernel.record import BuildError
+    from sglangctl.sgl_kernel.build import request as requests
+    from sglangctl.sgl_kernel.build.record import BuildError
 
     paths = Paths()
     try:
@@ -63,8 +63,8 @@ def run(args: argparse.Namespace) -> int:
 
 
 def _start(path: Path, paths: Paths) -> int:
-    from sglangctl.kernel import request as requests
-    from sglangctl.kernel import unit
+    from sglangctl.sgl_kernel.build import request as requests
+    from sglangctl.sgl_kernel.build import unit
 
     request = requests.load(path)
     kept = requests.folder(request.key, paths) / "request.json"
@@ -77,8 +77,8 @@ def _start(path: Path, paths: Paths) -> int:
 
 
 def _run(key: str, paths: Paths) -> int:
-    from sglangctl.kernel import build
-    from sglangctl.kernel import request as requests
+    from sglangctl.sgl_kernel.build import build
+    from sglangctl.sgl_kernel.build import request as requests
 
     root = requests.folder(key, paths)
     entry = build.build(requests.load(root / "request.json"), paths)
@@ -90,7 +90,7 @@ def _adopt(source: Path, paths: Paths) -> int:
     """A wheel and its provenance.json that came from elsewhere: compared, then promoted."""
     import shutil
 
-    from sglangctl.kernel import cache
+    from sglangctl.sgl_kernel import cache
 
     entry = cache.read(source)
     if entry is None:
@@ -105,7 +105,7 @@ def _adopt(source: Path, paths: Paths) -> int:
 
 
 def _list(as_json: bool, paths: Paths) -> int:
-    from sglangctl.kernel import cache
+    from sglangctl.sgl_kernel import cache
 
     found = cache.entries(paths)
     if as_json:
@@ -129,8 +129,8 @@ def _list(as_json: bool, paths: Paths) -> int:
 
 def state(key: str, paths: Paths) -> str:
     """`built`, `failed`, `running`, or `gone`: it ended without a word (killed, a reboot)."""
-    from sglangctl.kernel import request as requests
-    from sglangctl.kernel import unit
+    from sglangctl.sgl_kernel.build import request as requests
+    from sglangctl.sgl_kernel.build import unit
 
     # First whether it runs, then what it wrote: an end that comes in between is not lost.
     alive = unit.running(key, paths)
@@ -149,7 +149,7 @@ def state(key: str, paths: Paths) -> str:
 def _poll(key: str, offset: int, seconds: float, paths: Paths) -> int:
     """Complete lines of the build's journal from `offset` on, as soon as there are any; then
     `@ OFFSET STATE`."""
-    from sglangctl.kernel import request as requests
+    from sglangctl.sgl_kernel.build import request as requests
 
     path = requests.folder(key, paths) / "journal.jsonl"
     end = time.monotonic() + seconds
@@ -174,8 +174,8 @@ def _poll(key: str, offset: int, seconds: float, paths: Paths) -> int:
 
 
 def _follow(key: str, paths: Paths) -> int:
-    from sglangctl.kernel import record
-    from sglangctl.kernel import request as requests
+    from sglangctl.sgl_kernel.build import record
+    from sglangctl.sgl_kernel.build import request as requests
 
     path = requests.folder(key, paths) / "journal.jsonl"
     if not path.parent.is_dir():

@@ -8,7 +8,8 @@ from __future__ import annotations
 
 import argparse
 
-from sglangctl.kernel import check, common, inspect, stamp
+from sglangctl.sgl_kernel import common
+from sglangctl.sgl_kernel.library import check, inspect, stamp
 from sglangctl.util import os_errors
 from sglangctl.util.terminal import harmless
 

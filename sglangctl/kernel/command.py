@@ -24,7 +24,7 @@ SUBCOMMANDS = {
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     commands = parser.add_subparsers(dest="subcommand", required=True, metavar="COMMAND")
     for name, (module, summary) in SUBCOMMANDS.items():
-        loaded = importlib.import_module(f"sglangctl.kernel.{module}")
+        loaded = importlib.import_module(f"sglangctl.sgl_kernel.{module}")
         child = commands.add_parser(
             name,
             help=summary,
@@ -36,4 +36,4 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(args: argparse.Namespace) -> int:
     module, _ = SUBCOMMANDS[args.subcommand]
-    return int(importlib.import_module(f"sglangctl.kernel.{module}").run(args))
+    return int(importlib.import_module(f"sglangctl.sgl_kernel.{module}").run(args))

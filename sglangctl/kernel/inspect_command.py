@@ -9,7 +9,8 @@ import argparse
 import sys
 from pathlib import Path
 
-from sglangctl.kernel import common, cubins, inspect
+from sglangctl.sgl_kernel import common
+from sglangctl.sgl_kernel.library import cubins, inspect
 from sglangctl.util.terminal import harmless
 
 

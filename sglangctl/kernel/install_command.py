@@ -12,8 +12,8 @@ import argparse
 import tempfile
 from pathlib import Path
 
-from sglangctl.kernel import common
-from sglangctl.kernel.venv import Venv
+from sglangctl.sgl_kernel import common
+from sglangctl.sgl_kernel.venv import Venv
 from sglangctl.state.paths import Paths
 from sglangctl.util import os_errors
 from sglangctl.util.terminal import harmless
@@ -29,8 +29,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(args: argparse.Namespace) -> int:
-    from sglangctl.kernel import cubins, inspect, install
-    from sglangctl.kernel.metadata import MetadataError
+    from sglangctl.sgl_kernel.library import cubins, inspect, install
+    from sglangctl.sgl_kernel.library.metadata import MetadataError
 
     paths = Paths()
     try:
@@ -57,8 +57,9 @@ def run(args: argparse.Namespace) -> int:
 
 
 def _wheel(args: argparse.Namespace, venv: Venv, folder: Path, paths: Paths) -> Path:
-    from sglangctl.kernel import cache, install
-    from sglangctl.kernel.key import is_key
+    from sglangctl.sgl_kernel import cache
+    from sglangctl.sgl_kernel.key import is_key
+    from sglangctl.sgl_kernel.library import install
 
     if args.wheel == "stock":
         wanted = venv.required_kernel()

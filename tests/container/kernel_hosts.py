@@ -10,8 +10,8 @@ from pathlib import Path
 from typing import Any
 
 from roles.host import program
-from sglangctl.kernel import key as keys
-from sglangctl.kernel import request as requests
+from sglangctl.sgl_kernel import key as keys
+from sglangctl.sgl_kernel.build import request as requests
 from sglangctl.state import journal
 from tests.hosts.host import Host, Mount
 from tests.kernel import cuda

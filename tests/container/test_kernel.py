@@ -13,7 +13,7 @@ import pytest
 
 from roles.spec.load import load_inventory
 from roles.spec.render import venv_path
-from sglangctl.kernel import request as requests
+from sglangctl.sgl_kernel.build import request as requests
 from tests.container.conftest import HostFactory
 from tests.container.deploying import changed, deploy, ssh_data, write_inventory
 from tests.container.kernel_hosts import (

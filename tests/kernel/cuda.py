@@ -9,7 +9,8 @@ import sys
 import tempfile
 from pathlib import Path
 
-from sglangctl.kernel import cubins, toolkit
+from sglangctl.sgl_kernel.build import toolkit
+from sglangctl.sgl_kernel.library import cubins
 from tests.hosts.say import CACHE, run
 
 WHEELS = (
@@ -41,7 +42,7 @@ def tools() -> Path:
     the index, and a host's own pip takes them from here."""
     folder = MADE / "wheels"
     if not (folder / ".complete").exists():
-        from sglangctl.kernel.environment import TOOLS
+        from sglangctl.sgl_kernel.build.environment import TOOLS
 
         shutil.rmtree(folder, ignore_errors=True)
         folder.mkdir(parents=True)

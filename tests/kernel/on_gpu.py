@@ -21,9 +21,9 @@ from typing import Any
 ROOT = Path(__file__).resolve().parents[2]
 sys.path.insert(0, str(ROOT))
 
-from sglangctl.kernel import key as keys  # noqa: E402
-from sglangctl.kernel import request as requests  # noqa: E402
-from sglangctl.kernel.venv import load  # noqa: E402
+from sglangctl.sgl_kernel import key as keys  # noqa: E402
+from sglangctl.sgl_kernel.build import request as requests  # noqa: E402
+from sglangctl.sgl_kernel.venv import load  # noqa: E402
 
 
 def ctl(*arguments: str) -> tuple[int, str]:

@@ -10,8 +10,10 @@ from pathlib import Path
 
 import pytest
 
-from sglangctl.kernel import check, compile, cubins, environment, install, venv
-from sglangctl.kernel.record import BuildError
+from sglangctl.sgl_kernel import venv
+from sglangctl.sgl_kernel.build import compile, environment
+from sglangctl.sgl_kernel.build.record import BuildError
+from sglangctl.sgl_kernel.library import check, cubins, install
 from sglangctl.state import programs
 from sglangctl.state.paths import Paths
 from tests.unit.test_kernel_pure import a_request

@@ -14,8 +14,9 @@ import pytest
 
 from roles.host import program
 from sglangctl.cli import main
-from sglangctl.kernel import build_command, request, unit
 from sglangctl.proc import procfs
+from sglangctl.sgl_kernel import build_command
+from sglangctl.sgl_kernel.build import request, unit
 from sglangctl.state import programs
 from sglangctl.state.paths import Paths
 from tests.unit.test_kernel_pure import a_request

@@ -8,10 +8,10 @@ from pathlib import Path
 import pytest
 
 from sglangctl.cli import main
-from sglangctl.kernel import stamp
-from sglangctl.kernel.check import check, judge
-from sglangctl.kernel.inspect import Inspection
-from sglangctl.kernel.venv import Torch, load
+from sglangctl.sgl_kernel.library import stamp
+from sglangctl.sgl_kernel.library.check import check, judge
+from sglangctl.sgl_kernel.library.inspect import Inspection
+from sglangctl.sgl_kernel.venv import Torch, load
 from tests.kernel import sites
 
 TORCH = Torch("2.13.0+cu130", "13.0", Path("/none"))
@@ -173,7 +173,7 @@ def test_a_real_loader_error_is_told(tmp_path: Path) -> None:
 
 
 def test_a_hang_ends(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("sglangctl.kernel.check.TIMEOUT_S", 1.0)
+    monkeypatch.setattr("sglangctl.sgl_kernel.library.check.TIMEOUT_S", 1.0)
     result = check(load(environment(tmp_path, "import time; time.sleep(60)")))
     assert result.outcome == "failed"
     assert "no answer within 1 s" in " ".join(result.evidence)

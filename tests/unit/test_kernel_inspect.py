@@ -10,10 +10,10 @@ from pathlib import Path
 import pytest
 
 from sglangctl.cli import main
-from sglangctl.kernel import cubins, elf, inspect, metadata
-from sglangctl.kernel.inspect import Library, Subject, inspect_folder, inspect_installed
-from sglangctl.kernel.metadata import Metadata
-from sglangctl.kernel.venv import Torch, Venv, load
+from sglangctl.sgl_kernel.library import cubins, elf, inspect, metadata
+from sglangctl.sgl_kernel.library.inspect import Library, Subject, inspect_folder, inspect_installed
+from sglangctl.sgl_kernel.library.metadata import Metadata
+from sglangctl.sgl_kernel.venv import Torch, Venv, load
 from tests.kernel import sites
 
 RECORDED = sorted((Path(__file__).parents[1] / "kernel/recorded").glob("*.json"))

@@ -10,10 +10,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from sglangctl.kernel import jobs, key, progress, request
-from sglangctl.kernel.compile import read_report
-from sglangctl.kernel.environment import requirements
 from sglangctl.proc import memory
+from sglangctl.sgl_kernel import key
+from sglangctl.sgl_kernel.build import jobs, progress, request
+from sglangctl.sgl_kernel.build.compile import read_report
+from sglangctl.sgl_kernel.build.environment import requirements
 
 GIB = 1024
 

@@ -17,7 +17,8 @@ from roles.kernel.ladder import Situation, decide, request_key
 from roles.kernel.remote import Ended
 from roles.spec.model import Kernel, Patch
 from roles.spec.render import venv_path
-from sglangctl.kernel import cache, request
+from sglangctl.sgl_kernel import cache
+from sglangctl.sgl_kernel.build import request
 from tests.kernel import sites
 from tests.unit.spec_case import engine, engine_errors
 

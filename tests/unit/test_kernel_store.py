@@ -12,8 +12,10 @@ from pathlib import Path
 import pytest
 
 from sglangctl.cli import main
-from sglangctl.kernel import build, cache, inspect, install, metadata, record, wheel
-from sglangctl.kernel.venv import load
+from sglangctl.sgl_kernel import cache
+from sglangctl.sgl_kernel.build import build, record, wheel
+from sglangctl.sgl_kernel.library import inspect, install, metadata
+from sglangctl.sgl_kernel.venv import load
 from sglangctl.state.paths import Paths
 from tests.kernel import sites
 
@@ -57,7 +59,7 @@ def test_disk_full_during_promotion_leaves_no_trace(
         target.write_bytes(source.read_bytes()[:100])
         raise OSError(errno.ENOSPC, "No space left on device")
 
-    monkeypatch.setattr("sglangctl.kernel.cache.shutil.copyfile", full)
+    monkeypatch.setattr("sglangctl.sgl_kernel.cache.shutil.copyfile", full)
     with pytest.raises(OSError, match="No space left"):
         cache.promote(KEY, built, provenance(built), paths)
     assert cache.find(KEY, paths) is None
@@ -228,7 +230,7 @@ def test_one_build_at_a_time(tmp_path: Path) -> None:
     (tmp_path / "j").mkdir()
     script = (
         "import sys,time; sys.path.insert(0, sys.argv[1])\n"
-        "from pathlib import Path\nfrom sglangctl.kernel.build import build_lock\n"
+        "from pathlib import Path\nfrom sglangctl.sgl_kernel.build import build_lock\n"
         "from sglangctl.paths import Paths\n"
         f"with build_lock(Paths(Path(sys.argv[2])), {KEY!r}, print):\n"
         "    print(1, flush=True); time.sleep(60)\n"

@@ -11,10 +11,11 @@ import re
 import shutil
 from pathlib import Path
 
-from sglangctl.kernel import command_line, venv
-from sglangctl.kernel.progress import explain
-from sglangctl.kernel.record import BuildError
-from sglangctl.kernel.request import Request
+from sglangctl.sgl_kernel import venv
+from sglangctl.sgl_kernel.build import command_line
+from sglangctl.sgl_kernel.build.progress import explain
+from sglangctl.sgl_kernel.build.record import BuildError
+from sglangctl.sgl_kernel.build.request import Request
 from sglangctl.util import os_errors
 
 TOOLS = ("cmake>=3.31", "ninja", "wheel", "setuptools", "scikit-build-core>=0.10")

@@ -8,8 +8,8 @@ from __future__ import annotations
 import hashlib
 import json
 
-from sglangctl.kernel.check import Check
-from sglangctl.kernel.venv import Venv, dist_infos
+from sglangctl.sgl_kernel.library.check import Check
+from sglangctl.sgl_kernel.venv import Venv, dist_infos
 from sglangctl.state.files import write_atomic
 
 NAME = "sglangctl-kernel.json"

@@ -9,7 +9,7 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
-from sglangctl.kernel import common
+from sglangctl.sgl_kernel import common
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -31,8 +31,9 @@ def survey(root: Path, sm: str | None, everything: bool = False) -> dict[str, An
     `kernel check` of exactly this kernel and torch; `cached` lists the keys of this host's cache
     (their wheels are not read here).
     """
-    from sglangctl.kernel import cache, cubins, inspect, stamp
-    from sglangctl.kernel.venv import VenvError, load
+    from sglangctl.sgl_kernel import cache
+    from sglangctl.sgl_kernel.library import cubins, inspect, stamp
+    from sglangctl.sgl_kernel.venv import VenvError, load
     from sglangctl.state.paths import Paths
 
     problems: list[str] = []

@@ -12,10 +12,10 @@ import subprocess
 from collections.abc import Sequence
 from pathlib import Path
 
-from sglangctl.kernel import jobs
-from sglangctl.kernel.record import JOURNAL, BuildError
-from sglangctl.kernel.request import Request, folder, unit
 from sglangctl.proc import memory, procfs
+from sglangctl.sgl_kernel.build import jobs
+from sglangctl.sgl_kernel.build.record import JOURNAL, BuildError
+from sglangctl.sgl_kernel.build.request import Request, folder, unit
 from sglangctl.state import programs
 from sglangctl.state.paths import Paths
 from sglangctl.systemd import systemctl

@@ -13,7 +13,7 @@ import re
 import zipfile
 from pathlib import Path
 
-from sglangctl.kernel import metadata
+from sglangctl.sgl_kernel.library import metadata
 
 
 class WheelError(Exception):

@@ -7,8 +7,8 @@ from dataclasses import asdict, dataclass, fields
 from pathlib import Path
 from typing import Any
 
-from sglangctl.kernel import key as keys
-from sglangctl.kernel.cubins import parse_arch
+from sglangctl.sgl_kernel import key as keys
+from sglangctl.sgl_kernel.library.cubins import parse_arch
 from sglangctl.state.paths import Paths
 from sglangctl.util import os_errors
 

@@ -9,7 +9,7 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
-from sglangctl.kernel.venv import Venv, VenvError, load
+from sglangctl.sgl_kernel.venv import Venv, VenvError, load
 from sglangctl.state.paths import Paths
 from sglangctl.util import os_errors
 from sglangctl.util.terminal import harmless
@@ -44,7 +44,7 @@ def chosen_sm(text: str | None) -> str | None:
 
     Unusable for text that is no architecture, and for GPUs of several kinds.
     """
-    from sglangctl.kernel.cubins import parse_arch
+    from sglangctl.sgl_kernel.library.cubins import parse_arch
 
     if text is not None:
         try:

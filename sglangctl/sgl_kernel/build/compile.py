@@ -13,12 +13,12 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from sglangctl.kernel import command_line, jobs
-from sglangctl.kernel.progress import Meter, explain
-from sglangctl.kernel.record import BuildError, Record
-from sglangctl.kernel.request import Request, unused_folder
-from sglangctl.kernel.toolkit import Toolkit
-from sglangctl.kernel.venv import Venv
+from sglangctl.sgl_kernel.build import command_line, jobs
+from sglangctl.sgl_kernel.build.progress import Meter, explain
+from sglangctl.sgl_kernel.build.record import BuildError, Record
+from sglangctl.sgl_kernel.build.request import Request, unused_folder
+from sglangctl.sgl_kernel.build.toolkit import Toolkit
+from sglangctl.sgl_kernel.venv import Venv
 
 MODULE, REPORT = "one_arch.cmake", "one_arch.json"
 TELL_S = 2.0
@@ -163,7 +163,7 @@ def read_report(path: Path) -> tuple[bool, str]:
 
 
 def _inject(root: Path) -> Path:
-    data = pkgutil.get_data("sglangctl.kernel", MODULE)
+    data = pkgutil.get_data("sglangctl.sgl_kernel", MODULE)
     if data is None:
         raise BuildError(f"{MODULE} is not in this program", "deploy again")
     path = root / MODULE

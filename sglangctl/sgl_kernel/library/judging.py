@@ -10,9 +10,9 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
-from sglangctl.kernel import cubins
-from sglangctl.kernel.metadata import Metadata, python_fits
-from sglangctl.kernel.venv import Torch, Venv
+from sglangctl.sgl_kernel.library import cubins
+from sglangctl.sgl_kernel.library.metadata import Metadata, python_fits
+from sglangctl.sgl_kernel.venv import Torch, Venv
 
 USABLE, UNKNOWN = "usable", "unknown"
 VERDICTS = ("usable", "no-cubin", "abi-mismatch", "cuda-mismatch", "incomplete", "mixed", "unknown")

@@ -9,11 +9,11 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
-from sglangctl.kernel.compile import Compiled
-from sglangctl.kernel.request import Request
-from sglangctl.kernel.source import Source
-from sglangctl.kernel.toolkit import Toolkit
-from sglangctl.kernel.venv import Venv
+from sglangctl.sgl_kernel.build.compile import Compiled
+from sglangctl.sgl_kernel.build.request import Request
+from sglangctl.sgl_kernel.build.source import Source
+from sglangctl.sgl_kernel.build.toolkit import Toolkit
+from sglangctl.sgl_kernel.venv import Venv
 from sglangctl.systemd import systemctl
 
 PINNED = re.compile(r"\"(?:URL_HASH|GIT_TAG)\"\s+\"([^\"]+)\"|(?:URL_HASH|GIT_TAG)\s+([^\s\")]+)")

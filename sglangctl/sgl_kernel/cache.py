@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from sglangctl.kernel.key import is_key
+from sglangctl.sgl_kernel.key import is_key
 from sglangctl.state.files import sync_folder, write_atomic
 from sglangctl.state.paths import Paths
 

@@ -12,9 +12,9 @@ import shutil
 from dataclasses import dataclass
 from pathlib import Path
 
-from sglangctl.kernel import command_line
-from sglangctl.kernel.record import BuildError
-from sglangctl.kernel.request import SUBDIRECTORIES, Request
+from sglangctl.sgl_kernel.build import command_line
+from sglangctl.sgl_kernel.build.record import BuildError
+from sglangctl.sgl_kernel.build.request import SUBDIRECTORIES, Request
 from sglangctl.systemd import systemctl
 
 STAMP = ".sglangctl-source.json"

@@ -12,8 +12,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from sglangctl.kernel import metadata
-from sglangctl.kernel.venv import Venv, dist_infos
+from sglangctl.sgl_kernel.library import metadata
+from sglangctl.sgl_kernel.venv import Venv, dist_infos
 
 OWNED = ("sgl_kernel",)
 """Folders that only a kernel has; triton_kernels and deep_gemm may belong to others and go by

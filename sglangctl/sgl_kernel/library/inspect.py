@@ -12,8 +12,8 @@ import zipfile
 from dataclasses import replace
 from pathlib import Path
 
-from sglangctl.kernel import cubins, elf
-from sglangctl.kernel.judging import (
+from sglangctl.sgl_kernel.library import cubins, elf
+from sglangctl.sgl_kernel.library.judging import (
     UNKNOWN,
     USABLE,
     Inspection,
@@ -23,7 +23,7 @@ from sglangctl.kernel.judging import (
     loaded_file,
     named,
 )
-from sglangctl.kernel.metadata import (
+from sglangctl.sgl_kernel.library.metadata import (
     MetadataError,
     editable_source,
     from_folder,
@@ -31,7 +31,7 @@ from sglangctl.kernel.metadata import (
     leftovers,
     missing,
 )
-from sglangctl.kernel.venv import Venv, dist_infos
+from sglangctl.sgl_kernel.venv import Venv, dist_infos
 
 TORCH_SYMBOL = re.compile(r"^_Z.*(?:2at|3c10|5torch)")
 

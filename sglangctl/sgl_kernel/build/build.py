@@ -18,27 +18,24 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-from sglangctl.kernel import (
-    cache,
-    check,
+from sglangctl.proc import memory
+from sglangctl.sgl_kernel import cache, common
+from sglangctl.sgl_kernel.build import (
     command_line,
-    common,
     compile,
-    cubins,
     environment,
-    inspect,
     jobs,
     provenance,
     source,
     toolkit,
     wheel,
 )
-from sglangctl.kernel.key import is_key
-from sglangctl.kernel.metadata import MetadataError
-from sglangctl.kernel.record import BuildError, Record
-from sglangctl.kernel.request import Request, folder, unused_folder
-from sglangctl.kernel.venv import Venv
-from sglangctl.proc import memory
+from sglangctl.sgl_kernel.build.record import BuildError, Record
+from sglangctl.sgl_kernel.build.request import Request, folder, unused_folder
+from sglangctl.sgl_kernel.key import is_key
+from sglangctl.sgl_kernel.library import check, cubins, inspect
+from sglangctl.sgl_kernel.library.metadata import MetadataError
+from sglangctl.sgl_kernel.venv import Venv
 from sglangctl.state.paths import Paths
 from sglangctl.util import os_errors
 

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from email.parser import HeaderParser
 from pathlib import Path
 
-from sglangctl.kernel.venv import DISTRIBUTIONS
+from sglangctl.sgl_kernel.venv import DISTRIBUTIONS
 
 TORCH_PIN = re.compile(r"^torch\s*(?:\(\s*)?={2,3}\s*([0-9][^;,\s)]*)")
 PROVENANCE = "sglangctl-provenance.json"

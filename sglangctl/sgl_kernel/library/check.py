@@ -14,9 +14,16 @@ import subprocess
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
-from sglangctl.kernel.judging import Inspection
-from sglangctl.kernel.translations import ANEW, FAILED, OK, SIGNALS, TRANSLATIONS, UNKNOWN
-from sglangctl.kernel.venv import Torch, Venv
+from sglangctl.sgl_kernel.library.judging import Inspection
+from sglangctl.sgl_kernel.library.translations import (
+    ANEW,
+    FAILED,
+    OK,
+    SIGNALS,
+    TRANSLATIONS,
+    UNKNOWN,
+)
+from sglangctl.sgl_kernel.venv import Torch, Venv
 from sglangctl.util import os_errors
 
 TIMEOUT_S = 300.0
