@@ -7,7 +7,7 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
-from sglangctl import launching, render
+from sglangctl import launching
 from sglangctl.collect import Collection, End
 from sglangctl.http_probe import endpoint
 from sglangctl.logtail import Logtail, beginning_of_run, mark_end
@@ -16,7 +16,7 @@ from sglangctl.proc import procfs
 from sglangctl.recorder import Recorder
 from sglangctl.run import Run
 from sglangctl.start_folder import open_start
-from sglangctl.startup import Assessment, Startup
+from sglangctl.startup import Assessment, Startup, render
 from sglangctl.state import journal, lock, starts
 from sglangctl.state.config import ConfigError, EngineConfig, load_engine
 from sglangctl.state.paths import Paths

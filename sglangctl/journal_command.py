@@ -18,7 +18,7 @@ import time
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
-from sglangctl import render
+from sglangctl.startup import render
 from sglangctl.state import starts
 from sglangctl.state.config import ConfigError, load_engine, require_known
 from sglangctl.state.paths import Paths

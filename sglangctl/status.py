@@ -16,12 +16,12 @@ from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
 
-from sglangctl import render
+from sglangctl.startup import render
+from sglangctl.startup.summary import PROVEN, SERVED, Story, gpus_of
 from sglangctl.state import journal, starts
 from sglangctl.state.config import ConfigError, EngineConfig, engine_names, load_engine
 from sglangctl.state.paths import Paths
 from sglangctl.state.present import Present, present, shown_start, watch_unit
-from sglangctl.story import PROVEN, SERVED, Story, gpus_of
 from sglangctl.systemd.unit_failure import spawn_step, why
 from sglangctl.util import os_errors
 from sglangctl.util.terminal import harmless

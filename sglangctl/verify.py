@@ -16,10 +16,11 @@ import sys
 from dataclasses import asdict, dataclass
 from typing import Any
 
-from sglangctl import processes, proof, render
+from sglangctl import processes, proof
 from sglangctl.http_probe import endpoint
 from sglangctl.proc import cgroup
 from sglangctl.ready import Check, Decision, decide
+from sglangctl.startup import render
 from sglangctl.state import starts
 from sglangctl.state.config import VERSION, ConfigError, EngineConfig, load_engine
 from sglangctl.state.paths import Paths

@@ -203,7 +203,7 @@ def _told(config: EngineConfig, assessment: Assessment) -> int:
     if assessment.outcome in UP:
         return 0
     if assessment.stopped_by:
-        from sglangctl.render import stopped
+        from sglangctl.startup.render import stopped
 
         return _failed(config, f"{config.name} was {stopped(assessment.stopped_by)}", ())
     if assessment.outcome == "deadline":

@@ -16,7 +16,7 @@ from roles.readiness.subject import Subject
 from roles.spec.model import EngineSpec
 from roles.switch.deploy import decision_of
 from roles.visit import Visit
-from sglangctl.story import PROVEN
+from sglangctl.startup.summary import PROVEN
 
 
 @deploy("Readiness")

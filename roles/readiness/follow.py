@@ -12,10 +12,9 @@ from dataclasses import dataclass
 from typing import Any
 
 from roles.readiness.subject import Subject
-from sglangctl import render
-from sglangctl.startup import Assessment, Startup
+from sglangctl.startup import Assessment, Startup, render
+from sglangctl.startup.summary import PROVEN, Story
 from sglangctl.state import journal
-from sglangctl.story import PROVEN, Story
 
 WAIT_S = 5.0
 """Of one long poll: short enough that a lost link is noticed within 20 s."""

@@ -27,7 +27,7 @@ from pyinfra.api.exceptions import ConnectError
 from pyinfra.connectors.ssh import SSHConnector
 
 from roles.host.snapshot import Input
-from sglangctl.render import duration
+from sglangctl.startup.render import duration
 
 KEEPALIVE_S = 5
 USER_TIMEOUT_MS = 9000

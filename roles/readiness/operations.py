@@ -19,7 +19,7 @@ from roles.readiness.link import Link, LinkLost
 from roles.readiness.reachable import reach
 from roles.readiness.report import Result, known, record
 from roles.readiness.subject import Subject
-from sglangctl.render import duration
+from sglangctl.startup.render import duration
 
 PROOF_S = 60.0
 """Of `sglangctl verify` beyond its generation."""

@@ -10,8 +10,8 @@ from typing import Any
 from roles.readiness.follow import Ending
 from roles.readiness.report import Result
 from roles.readiness.subject import Subject
-from sglangctl import render
 from sglangctl.diagnosis.causes import CAUSES
+from sglangctl.startup import render
 from sglangctl.systemd.unit_failure import spawn_step, why
 from sglangctl.util.terminal import harmless
 

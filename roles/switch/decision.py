@@ -7,7 +7,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from sglangctl.render import stopped
+from sglangctl.startup.render import stopped
 
 
 @dataclass(frozen=True)

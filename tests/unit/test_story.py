@@ -7,9 +7,8 @@ from typing import Any
 
 import pytest
 
-from sglangctl import render
-from sglangctl.startup import Progress, Startup
-from sglangctl.story import Story
+from sglangctl.startup import Progress, Startup, render
+from sglangctl.startup.summary import Story
 
 GPU = {"memory_used_mib": 77824, "memory_total_mib": 97887}
 

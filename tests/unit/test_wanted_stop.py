@@ -15,12 +15,12 @@ from roles.switch.decision import decide
 from sglangctl import cli, follow_run, status, verify
 from sglangctl.recorder import Recorder
 from sglangctl.startup import Startup
+from sglangctl.startup.summary import Story
 from sglangctl.state import lock
 from sglangctl.state.config import load_engine
 from sglangctl.state.journal import Writer, read
 from sglangctl.state.paths import Paths
 from sglangctl.state.present import Present
-from sglangctl.story import Story
 from sglangctl.systemd.engine_unit import UnitState
 from tests.startup_events import exit_, feed, launch, log, processes, serving, traceback
 from tests.unit.engine_host import write_config

@@ -15,7 +15,7 @@ from roles.readiness import link, operations
 from roles.readiness.link import Link
 from roles.readiness.report import report_once
 from roles.readiness.subject import Subject
-from sglangctl.story import Story
+from sglangctl.startup.summary import Story
 
 link.GIVE_UP_S = float(os.environ.get("TEST_GIVE_UP_S", link.GIVE_UP_S))
 SUBJECT = Subject("demo", "sglang-demo.service", "demo-model")
