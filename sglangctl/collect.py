@@ -15,17 +15,18 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from sglangctl import event_fields, port_owner
-from sglangctl.generate import Generation
+from sglangctl import event_fields
+from sglangctl.engine import port_owner
+from sglangctl.engine.generate import Generation
+from sglangctl.engine.http import Answer, Endpoint, Prober, ask, error_name
+from sglangctl.engine.processes import Collector, Process, shape
+from sglangctl.engine.readiness_facts import Proof, gather
+from sglangctl.engine.run import Run
 from sglangctl.gpu import gpus
-from sglangctl.http_probe import Answer, Endpoint, Prober, ask, error_name
 from sglangctl.logtail import MARK_WORDS, OWN_WORDS, Logtail, Piece
 from sglangctl.proc import oom, procfs, sockets
 from sglangctl.proc.pidwatch import Pidwatch
-from sglangctl.processes import Collector, Process, shape
-from sglangctl.proof import Proof, gather
 from sglangctl.recorder import Recorder
-from sglangctl.run import Run
 from sglangctl.state.config import EngineConfig, Readiness
 from sglangctl.systemd import engine_unit
 

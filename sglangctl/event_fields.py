@@ -7,12 +7,12 @@ from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
+from sglangctl.engine.http import Answer
+from sglangctl.engine.port_owner import Owner
+from sglangctl.engine.readiness_facts import Proof
 from sglangctl.gpu import gpus
-from sglangctl.http_probe import Answer
-from sglangctl.port_owner import Owner
 from sglangctl.proc import oom, procfs
 from sglangctl.proc.cgroup import CGROUP
-from sglangctl.proof import Proof
 
 SHM_FULL_MIB = 16
 

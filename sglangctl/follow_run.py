@@ -9,12 +9,12 @@ from typing import Any
 
 from sglangctl import launching
 from sglangctl.collect import Collection, End
-from sglangctl.http_probe import endpoint
+from sglangctl.engine.http import endpoint
+from sglangctl.engine.run import Run
 from sglangctl.logtail import Logtail, beginning_of_run, mark_end
 from sglangctl.masking.masker import Masker, secrets_in_argv, secrets_of
 from sglangctl.proc import procfs
 from sglangctl.recorder import Recorder
-from sglangctl.run import Run
 from sglangctl.start_folder import open_start
 from sglangctl.startup import Assessment, Startup, render
 from sglangctl.state import journal, lock, starts

@@ -10,7 +10,7 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
-from sglangctl.http_probe import Endpoint, ask
+from sglangctl.engine.http import Endpoint, ask
 from sglangctl.proc import cgroup, sockets
 from sglangctl.state.switch_error import SwitchError
 from sglangctl.systemd import systemctl

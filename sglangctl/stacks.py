@@ -8,7 +8,7 @@ from collections.abc import Iterable
 from pathlib import Path
 
 from sglangctl.bundle_parts import venv_of
-from sglangctl.processes import Process
+from sglangctl.engine.processes import Process
 from sglangctl.systemd import systemctl
 
 PATIENCE_S = 10.0

@@ -13,7 +13,7 @@ from collections.abc import Iterator
 from datetime import datetime, timezone
 from pathlib import Path
 
-from sglangctl.run import Run
+from sglangctl.engine.run import Run
 from sglangctl.state import starts
 from sglangctl.state.config import EngineConfig
 from sglangctl.state.files import link_atomic

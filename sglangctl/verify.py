@@ -16,10 +16,10 @@ import sys
 from dataclasses import asdict, dataclass
 from typing import Any
 
-from sglangctl import processes, proof
-from sglangctl.http_probe import endpoint
+from sglangctl.engine import processes, readiness_facts
+from sglangctl.engine.http import endpoint
+from sglangctl.engine.readiness import Check, Decision, decide
 from sglangctl.proc import cgroup
-from sglangctl.ready import Check, Decision, decide
 from sglangctl.startup import render
 from sglangctl.state import starts
 from sglangctl.state.config import VERSION, ConfigError, EngineConfig, load_engine
@@ -96,11 +96,13 @@ def verify(
     else:
         pids = processes.group_of(pid)
     where = endpoint(config, paths)
-    found = proof.gather(config, where, pid, pids, say=lambda text: _say(text, quiet))
+    found = readiness_facts.gather(config, where, pid, pids, say=lambda text: _say(text, quiet))
     return judged(config, paths, found, decide(config, found.facts))
 
 
-def judged(config: EngineConfig, paths: Paths, found: proof.Proof, decision: Decision) -> Report:
+def judged(
+    config: EngineConfig, paths: Paths, found: readiness_facts.Proof, decision: Decision
+) -> Report:
     """The report on an engine whose main process could be looked at."""
     outcome, cause = decision.outcome, None
     first = decision.first

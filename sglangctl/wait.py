@@ -16,11 +16,11 @@ import time
 from pathlib import Path
 from types import FrameType
 
-from sglangctl import run as runs
 from sglangctl import watch_lock
+from sglangctl.engine import run as runs
+from sglangctl.engine.run import Run
 from sglangctl.logtail import OWN_WORDS
 from sglangctl.proc.pidwatch import Pidwatch
-from sglangctl.run import Run
 from sglangctl.startup import Assessment, Startup
 from sglangctl.state import journal, starts
 from sglangctl.state.config import ConfigError, EngineConfig, load_engine
@@ -132,7 +132,7 @@ class Waiting:
     def _look_ourselves(self) -> Assessment:
         """No watch: gather the evidence here, and write nothing."""
         from sglangctl.collect import Collection, End
-        from sglangctl.http_probe import endpoint
+        from sglangctl.engine.http import endpoint
         from sglangctl.launching import fields
         from sglangctl.logtail import Logtail, beginning_of_run
         from sglangctl.masking.masker import Masker

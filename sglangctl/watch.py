@@ -23,9 +23,9 @@ from functools import partial
 from pathlib import Path
 from types import FrameType
 
-from sglangctl import run as runs
 from sglangctl import watch_lock
 from sglangctl.collect import End
+from sglangctl.engine import run as runs
 from sglangctl.follow_run import Follow
 from sglangctl.logtail import Logtail
 from sglangctl.start_folder import prepare

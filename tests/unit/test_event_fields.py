@@ -7,8 +7,8 @@ from pathlib import Path
 import pytest
 
 from sglangctl import event_fields
+from sglangctl.engine.port_owner import Owner
 from sglangctl.gpu.gpus import Gpu
-from sglangctl.port_owner import Owner
 from sglangctl.proc import procfs
 
 

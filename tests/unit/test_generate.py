@@ -5,10 +5,10 @@ import time
 
 import pytest
 
-from sglangctl import accept
-from sglangctl.accept import Counts, between
-from sglangctl.generate import fault_of, generate, message_of, repeated_piece
-from sglangctl.http_probe import Endpoint
+from sglangctl.engine import accept_length
+from sglangctl.engine.accept_length import Counts, between
+from sglangctl.engine.generate import fault_of, generate, message_of, repeated_piece
+from sglangctl.engine.http import Endpoint
 from sglangctl.state.config import Readiness
 from tests.unit.http_engine import Engine, serving
 
@@ -143,7 +143,7 @@ def test_event_keeps_the_beginning_of_the_raw_answer() -> None:
 def test_accept_length_of_each_version(version: str) -> None:
     with serving(Engine(version=version, tokens=60, verify_calls=20)) as engine:
         first = generate(where(engine), "tiny", PLAIN, 10)
-        found = accept.measure(where(engine), "tiny", PLAIN, 10, first)
+        found = accept_length.measure(where(engine), "tiny", PLAIN, 10, first)
     assert found.length == pytest.approx(3.0)
     expected = {"0.5.9": "/generate", "0.5.16": "(meta_info)", "0.5.23": "spec_tokens_details"}
     assert expected[version] in found.source
@@ -152,7 +152,7 @@ def test_accept_length_of_each_version(version: str) -> None:
         for path, document, _ in engine.requests
         if path != "/metrics"
     }
-    assert prompts == {PLAIN.prompt, *accept.PROMPTS}
+    assert prompts == {PLAIN.prompt, *accept_length.PROMPTS}
 
 
 def test_accept_length_from_counters_when_we_are_alone() -> None:
@@ -170,7 +170,7 @@ def test_accept_length_from_counters_when_we_are_alone() -> None:
     engine.metrics = metrics
     with serving(engine):
         first = generate(where(engine), "tiny", PLAIN, 10)
-        found = accept.measure(where(engine), "tiny", PLAIN, 10, first)
+        found = accept_length.measure(where(engine), "tiny", PLAIN, 10, first)
     assert found.length == pytest.approx(2.0)
     assert "/metrics" in found.source
 
@@ -178,7 +178,7 @@ def test_accept_length_from_counters_when_we_are_alone() -> None:
 def test_accept_length_cannot_be_told() -> None:
     with serving(Engine(version="none")) as engine:
         first = generate(where(engine), "tiny", PLAIN, 10)
-        found = accept.measure(where(engine), "tiny", PLAIN, 10, first)
+        found = accept_length.measure(where(engine), "tiny", PLAIN, 10, first)
     assert found.length is None
     assert "does not report" in found.source
     others = between(Counts(0, 0), Counts(100, 50), ours=60)
@@ -229,7 +229,7 @@ def test_counters_that_are_no_numbers(value: str) -> None:
     )
     with serving(engine):
         first = generate(where(engine), "tiny", PLAIN, 10)
-        found = accept.measure(where(engine), "tiny", PLAIN, 10, first)
+        found = accept_length.measure(where(engine), "tiny", PLAIN, 10, first)
     assert found.length is None and "no such counter" in found.source
 
 
@@ -238,7 +238,7 @@ def test_counts_without_a_bound_are_none() -> None:
     with serving(engine):
         first = generate(where(engine), "tiny", PLAIN, 10)
         assert first.text_ok is False
-        found = accept.measure(where(engine), "tiny", PLAIN, 10, first)
+        found = accept_length.measure(where(engine), "tiny", PLAIN, 10, first)
     assert found.length is None
 
 

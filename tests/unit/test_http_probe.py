@@ -13,8 +13,8 @@ from typing import Any
 import pytest
 
 from sglangctl import foreign
-from sglangctl.generate import generate
-from sglangctl.http_probe import BODY_LIMIT, Endpoint, Prober, ask, endpoint, reachable
+from sglangctl.engine.generate import generate
+from sglangctl.engine.http import BODY_LIMIT, Endpoint, Prober, ask, endpoint, reachable
 from sglangctl.state.config import EngineConfig, Readiness
 from sglangctl.state.paths import Paths
 from tests.unit.http_engine import Engine, serving

@@ -8,7 +8,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from sglangctl import port_owner
+from sglangctl.engine import port_owner
 from sglangctl.proc.sockets import Listener
 
 LISTEN = """

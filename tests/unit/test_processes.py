@@ -11,8 +11,8 @@ from collections.abc import Iterator
 
 import pytest
 
+from sglangctl.engine.processes import Collector, group_of, is_helper, ranks_alive, shape, wrong
 from sglangctl.proc import procfs
-from sglangctl.processes import Collector, group_of, is_helper, ranks_alive, shape, wrong
 
 
 @pytest.fixture

@@ -7,8 +7,8 @@ import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 
+from sglangctl.engine.processes import Collector
 from sglangctl.proc import procfs
-from sglangctl.processes import Collector
 
 WAITING = ["sh", "-c", "read line"]
 

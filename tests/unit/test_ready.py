@@ -4,7 +4,7 @@ from dataclasses import replace
 
 import pytest
 
-from sglangctl.ready import Facts, decide
+from sglangctl.engine.readiness import Facts, decide
 from sglangctl.state.config import Drafter, EngineConfig, Readiness
 
 PLAIN = EngineConfig(

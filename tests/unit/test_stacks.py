@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from sglangctl import stacks
-from sglangctl.processes import Process
+from sglangctl.engine.processes import Process
 
 
 def process(pid: int, name: str) -> Process:

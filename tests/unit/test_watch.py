@@ -15,8 +15,8 @@ from typing import Any
 import pytest
 
 from sglangctl import start_folder
+from sglangctl.engine.run import Run
 from sglangctl.proc import procfs
-from sglangctl.run import Run
 from sglangctl.state import journal, starts
 from sglangctl.state.config import load_engine
 from sglangctl.state.paths import Paths

@@ -12,7 +12,7 @@ import time
 from dataclasses import dataclass
 from typing import Any
 
-from sglangctl.http_probe import Endpoint, error_name, exchange, loads
+from sglangctl.engine.http import Endpoint, error_name, exchange, loads
 from sglangctl.state.config import Readiness
 from sglangctl.util.values import number, whole
 

@@ -3,7 +3,7 @@
 The engine's running average (/server_info, the log) is everybody's traffic since boot. Which
 answer names the request's own figures depends on the version:
 
-* 0.5.23: the chat stream, `sglext.spec_tokens_details` (asked for by sglangctl.generate);
+* 0.5.23: the chat stream, `sglext.spec_tokens_details` (asked for by sglangctl.engine.generate);
 * 0.5.16: the chat answer without streaming, `choices[].meta_info`, with `return_meta_info`;
 * 0.5.9: /generate alone, `meta_info`.
 
@@ -17,8 +17,8 @@ import re
 from dataclasses import dataclass
 from typing import Any
 
-from sglangctl.generate import Generation
-from sglangctl.http_probe import Endpoint, ask
+from sglangctl.engine.generate import Generation
+from sglangctl.engine.http import Endpoint, ask
 from sglangctl.state.config import Readiness
 from sglangctl.util.values import number, whole
 
@@ -108,7 +108,7 @@ def counters(where: Endpoint, timeout_s: float) -> Counts | None:
 def _over_prompts(
     where: Endpoint, model: str, readiness: Readiness, timeout_s: float, first: Generation
 ) -> Acceptance:
-    from sglangctl.generate import generate
+    from sglangctl.engine.generate import generate
 
     asked = [first]
     for prompt in PROMPTS:

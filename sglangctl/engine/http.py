@@ -13,7 +13,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
 
-from sglangctl.bounded import BoundedSocket
+from sglangctl.engine.bounded_socket import BoundedSocket
 from sglangctl.masking.masker import read_engine_yaml
 from sglangctl.state.config import EngineConfig
 from sglangctl.state.paths import Paths

@@ -6,14 +6,14 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from typing import Any
 
-from sglangctl import accept, port_owner
-from sglangctl.accept import Acceptance
-from sglangctl.generate import Generation, generate
-from sglangctl.http_probe import Answer, Endpoint, ask
+from sglangctl.engine import accept_length, port_owner
+from sglangctl.engine.accept_length import Acceptance
+from sglangctl.engine.generate import Generation, generate
+from sglangctl.engine.http import Answer, Endpoint, ask
+from sglangctl.engine.processes import Collector, ranks_alive, wrong
+from sglangctl.engine.readiness import Facts
 from sglangctl.masking.masker import mask_argv
 from sglangctl.proc import procfs
-from sglangctl.processes import Collector, ranks_alive, wrong
-from sglangctl.ready import Facts
 from sglangctl.state.config import Drafter, EngineConfig
 
 INFO_TIMEOUT_S = 10.0
@@ -70,7 +70,7 @@ def gather(
             speculative, faults = speculation(config.drafter, info)
             if generation.text_ok:
                 say("measuring the accept length")
-                acceptance = accept.measure(
+                acceptance = accept_length.measure(
                     where,
                     config.served_name,
                     config.readiness,

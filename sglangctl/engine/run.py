@@ -7,7 +7,7 @@ import time
 from dataclasses import dataclass
 from pathlib import Path
 
-from sglangctl import processes
+from sglangctl.engine import processes
 from sglangctl.proc import cgroup, procfs
 from sglangctl.systemd import engine_unit
 
