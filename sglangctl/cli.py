@@ -32,7 +32,9 @@ COMMANDS = (
     Command("status", "sglangctl.status", "what each engine is doing: phase, outcome, cause"),
     Command("logs", "sglangctl.logs", "the engine's own log (-f follows it)"),
     Command("journal", "sglangctl.journal_command", "what the watch saw (-f follows it)"),
-    Command("holders", "sglangctl.holders", "who has the GPUs, and of which class each one is"),
+    Command(
+        "holders", "sglangctl.holders.survey", "who has the GPUs, and of which class each one is"
+    ),
     Command("free", "sglangctl.free", "get an engine's GPUs back, by the policy that you name"),
     Command("stop", "sglangctl.stop", "stop an engine, and keep it down"),
     Command("verify", "sglangctl.verify", "prove that an engine serves: 0 ready, 1 not, 2 unknown"),

@@ -9,9 +9,9 @@ import sys
 from collections.abc import Sequence
 from dataclasses import asdict
 
-from sglangctl import holders
 from sglangctl.gpu import gpus
-from sglangctl.holders import Holder
+from sglangctl.holders import survey
+from sglangctl.holders.survey import Holder
 from sglangctl.state.config import (
     ConfigError,
     EngineConfig,
@@ -39,10 +39,10 @@ def run(args: argparse.Namespace) -> int:
     if engine is None and args.engine:
         return 2
     siblings = [other for other in engines if other is not engine]
-    looked = holders.survey()
+    looked = survey.survey()
     found = [
         item
-        for item in holders.find(engine, host, siblings, looked)
+        for item in survey.find(engine, host, siblings, looked)
         if item.gpus and (args.gpu is None or args.gpu in item.gpus)
     ]
     if args.json:

@@ -200,7 +200,8 @@ class _Parts:
 
 def _about_engines(found: Probe, part: _Parts, request: Mapping[str, Any], paths: Paths) -> None:
     """Units, holders, ports and plans: one call of systemctl and one pass over /proc for all."""
-    from sglangctl import holders, probe_engines
+    from sglangctl import probe_engines
+    from sglangctl.holders import survey as holders
     from sglangctl.proc import sockets
     from sglangctl.systemd import units
 
@@ -270,7 +271,8 @@ def _inventory(
 def _holders(
     looked: Any, host: HostConfig, engines: Mapping[str, EngineConfig], shown: Mapping[str, Any]
 ) -> list[dict[str, Any]]:
-    from sglangctl import classes, holders
+    from sglangctl.holders import classes
+    from sglangctl.holders import survey as holders
 
     views = {
         name: holders.context_for(engine, host, _others(engines, name), shown)
@@ -303,7 +305,7 @@ def _lock(paths: Paths) -> dict[str, Any] | None:
 
 
 def _listening(listeners: Any, looked: Any) -> list[dict[str, Any]]:
-    from sglangctl import holders
+    from sglangctl.holders import survey as holders
     from sglangctl.util import terminal
 
     owners: dict[int, list[dict[str, Any]]] = {}

@@ -16,8 +16,8 @@ import argparse
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from sglangctl.classes import POLICIES
 from sglangctl.free.model import FreeResult, Plan
+from sglangctl.holders.classes import POLICIES
 from sglangctl.state.config import EngineConfig, HostConfig
 
 __all__ = ["POLICIES", "FreeResult", "Plan", "execute", "plan"]

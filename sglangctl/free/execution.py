@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from sglangctl.free import leftovers, settling, text, verdicts
 from sglangctl.free.ladder import Emit, Ladder, Recorder, Say
 from sglangctl.free.model import FreeResult, Leftover, Plan, Situation
-from sglangctl.holders import Holder
+from sglangctl.holders.survey import Holder
 from sglangctl.util import terminal
 from sglangctl.util.heartbeat import heartbeat
 

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
-from sglangctl import classes, holders
 from sglangctl.free.model import Situation
+from sglangctl.holders import classes, survey
 from sglangctl.proc import pidfds, procfs
 from sglangctl.state.config import EngineConfig, HostConfig
 from sglangctl.systemd import containers, systemctl, units
@@ -20,12 +20,12 @@ def situation(
     asked = [engine.unit, *engine.replaces]
     shown = units.show(asked)
     unseen = list(asked) if shown is None and systemctl.booted() else []
-    context = holders.context_for(engine, host, siblings, shown or {})
+    context = survey.context_for(engine, host, siblings, shown or {})
     members = members_of(shown or {})
     related = {pid for pids in members.values() for pid in pids} | set(orphans(context.replaced))
-    looked = holders.survey([engine.port], sorted(related))
+    looked = survey.survey([engine.port], sorted(related))
     found = [
-        holders.holder(facts, classes.classify(facts.process, context)) for facts in looked.facts
+        survey.holder(facts, classes.classify(facts.process, context)) for facts in looked.facts
     ]
     if shown is not None:
         # Of who else is there: whether a unit would bring it back.

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field, fields
 from typing import Any
 
 from sglangctl.gpu import gpus
-from sglangctl.holders import Holder
+from sglangctl.holders.survey import Holder
 from sglangctl.state.config import EngineConfig, HostConfig, Limits
 from sglangctl.systemd.containers import Container
 from sglangctl.systemd.units import Unit

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from sglangctl.classes import ENGINE, FOREIGN
 from sglangctl.free import model
 from sglangctl.free.model import Plan, Situation
+from sglangctl.holders.classes import ENGINE, FOREIGN
 
 
 def of(plan: Plan, situation: Situation) -> tuple[str, ...]:

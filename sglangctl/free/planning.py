@@ -8,11 +8,11 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
 
-from sglangctl import classes
-from sglangctl.classes import ENGINE, FOREIGN, OURS, PROTECTED, REPLACED, SIBLING
 from sglangctl.free import model, notes
 from sglangctl.free.model import ContainerStep, Plan, Refusal, Situation, UnitStep
-from sglangctl.holders import Holder
+from sglangctl.holders import classes
+from sglangctl.holders.classes import ENGINE, FOREIGN, OURS, PROTECTED, REPLACED, SIBLING
+from sglangctl.holders.survey import Holder
 from sglangctl.state.config import EngineConfig
 from sglangctl.systemd.units import Unit
 

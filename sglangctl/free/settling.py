@@ -6,11 +6,11 @@ import time
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from sglangctl import classes, holders
 from sglangctl.free import model, planning, text, verdicts
 from sglangctl.free.model import Plan, Situation
 from sglangctl.free.verdicts import Verdict
-from sglangctl.holders import Holder
+from sglangctl.holders import classes, survey
+from sglangctl.holders.survey import Holder
 from sglangctl.proc import freezer, procfs
 from sglangctl.systemd import containers, units
 
@@ -33,10 +33,10 @@ class Look:
 def look(plan: Plan, situation: Situation) -> Look:
     """Who is on the engine's GPUs now, and what the GPUs say of themselves."""
     engine = situation.engine
-    looked = holders.survey([engine.port])
-    context = holders.context_for(engine, situation.host, situation.siblings, situation.units or {})
+    looked = survey.survey([engine.port])
+    context = survey.context_for(engine, situation.host, situation.siblings, situation.units or {})
     found = [
-        holders.holder(facts, classes.classify(facts.process, context)) for facts in looked.facts
+        survey.holder(facts, classes.classify(facts.process, context)) for facts in looked.facts
     ]
     targets = planning.targets_of(situation)
     on = [item for item in found if planning.in_the_way(item, targets)]

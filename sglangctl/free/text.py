@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 
 from sglangctl.free.model import UNSEEN, Plan, Refusal, UnitStep
-from sglangctl.holders import Holder
+from sglangctl.holders.survey import Holder
 from sglangctl.util import terminal
 
 TITLE = 70

@@ -4,8 +4,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from sglangctl import classes
-from sglangctl.classes import Context, Process, Replaced, classify
+from sglangctl.holders import classes
+from sglangctl.holders.classes import Context, Process, Replaced, classify
 
 VLLM_UID = 990
 CONTEXT = Context(

@@ -10,11 +10,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from sglangctl import classes
 from sglangctl.free import planning, verdicts
 from sglangctl.free.model import Plan, Situation
 from sglangctl.gpu import gpus
-from sglangctl.holders import Holder
+from sglangctl.holders import classes
+from sglangctl.holders.survey import Holder
 from sglangctl.state.config import EngineConfig, HostConfig
 from sglangctl.systemd.containers import Container
 from sglangctl.systemd.units import Unit

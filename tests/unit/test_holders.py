@@ -10,8 +10,9 @@ from pathlib import Path
 
 import pytest
 
-from sglangctl import cli, holders
+from sglangctl import cli
 from sglangctl.gpu import gpus
+from sglangctl.holders import survey
 from sglangctl.proc import open_files
 from sglangctl.state.config import EngineConfig, HostConfig
 from tests.unit.holding import devices, holding
@@ -37,8 +38,8 @@ def prefix(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> str:
     return open_files.DEVICES
 
 
-def find(host: HostConfig | None = None) -> list[holders.Holder]:
-    return holders.find(ENGINE, host or HostConfig(), [])
+def find(host: HostConfig | None = None) -> list[survey.Holder]:
+    return survey.find(ENGINE, host or HostConfig(), [])
 
 
 def test_a_holder_with_all_that_is_asked_of_it(prefix: str) -> None:
@@ -125,7 +126,7 @@ def test_whoever_listens_on_a_wanted_port_is_surveyed_too(prefix: str) -> None:
             pass_fds=[server.fileno()],
         )
     try:
-        facts = holders.survey([port]).facts
+        facts = survey.survey([port]).facts
         assert [(item.process.pid, item.ports, item.gpus) for item in facts] == [
             (child.pid, (port,), ())
         ]
@@ -238,7 +239,7 @@ def test_without_root_it_counts_what_it_could_not_see(prefix: str, monkeypatch, 
     assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0
     assert open_files.scan().unreadable == 0
     monkeypatch.setattr(
-        holders, "survey", lambda: holders.Survey((), gpus.Reading((), "nvml"), unreadable=3)
+        survey, "survey", lambda: survey.Survey((), gpus.Reading((), "nvml"), unreadable=3)
     )
     assert cli.main(["holders"]) == 0
     assert capsys.readouterr().err == (

@@ -17,9 +17,9 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, fields
 from typing import Any
 
-from sglangctl import classes
-from sglangctl.classes import Classified, Context, Process, Replaced
 from sglangctl.gpu import gpus
+from sglangctl.holders import classes
+from sglangctl.holders.classes import Classified, Context, Process, Replaced
 from sglangctl.proc import membership, open_files, pidfds, procfs
 from sglangctl.state.config import EngineConfig, HostConfig
 from sglangctl.systemd import units

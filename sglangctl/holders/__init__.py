@@ -1,0 +1,1 @@
+"""Who has the GPUs open, and of which class each one is. Reads only."""
