@@ -42,7 +42,7 @@ COMMANDS = (
     Command("kernel", "sglangctl.sgl_kernel.command", "inspect, check and build sgl-kernel"),
     Command("replay", "sglangctl.replay", "judge a recorded journal again"),
     Command("probe", "sglangctl.probe", "one JSON document about this host", operator=False),
-    Command("watch", "sglangctl.watch", "write an engine's journal", operator=False),
+    Command("watch", "sglangctl.watch.service", "write an engine's journal", operator=False),
     Command("wait", "sglangctl.wait", "return when an engine serves or has failed", operator=False),
     Command("switch", "sglangctl.switch", "put a staged release live", operator=False),
     Command("configure", "sglangctl.configure", "write what is known of an engine", operator=False),

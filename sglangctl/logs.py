@@ -13,12 +13,12 @@ import time
 from collections.abc import Iterator
 from pathlib import Path
 
-from sglangctl.logtail import Logtail
 from sglangctl.masking.masker import Masker, secrets_of
 from sglangctl.state.config import ConfigError, require_known
 from sglangctl.state.paths import Paths
 from sglangctl.util import os_errors
 from sglangctl.util.terminal import harmless, without_ansi
+from sglangctl.watch.logtail import Logtail
 
 BLOCK = 1 << 16
 BACK = 16 << 20

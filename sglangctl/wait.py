@@ -16,10 +16,8 @@ import time
 from pathlib import Path
 from types import FrameType
 
-from sglangctl import watch_lock
 from sglangctl.engine import run as runs
 from sglangctl.engine.run import Run
-from sglangctl.logtail import OWN_WORDS
 from sglangctl.proc.pidwatch import Pidwatch
 from sglangctl.startup import Assessment, Startup
 from sglangctl.state import journal, starts
@@ -27,6 +25,8 @@ from sglangctl.state.config import ConfigError, EngineConfig, load_engine
 from sglangctl.state.paths import Paths
 from sglangctl.util import os_errors
 from sglangctl.util.terminal import cut, harmless
+from sglangctl.watch import lock
+from sglangctl.watch.logtail import OWN_WORDS
 
 LOOK_S = 0.2
 JOURNAL_S = 5.0
@@ -96,7 +96,7 @@ class Waiting:
         """The watch's journal of this run, None where none comes."""
         folder = self.paths.starts(self.config.name)
         end = time.monotonic() + JOURNAL_S
-        while watch_lock.watched(folder) and time.monotonic() < end:
+        while lock.watched(folder) and time.monotonic() < end:
             name = starts.of_invocation(self.config.name, self.run.id, self.paths)
             if name is not None:
                 return folder / name / starts.JOURNAL
@@ -111,7 +111,7 @@ class Waiting:
                 assessment = self._fold_new(lines.read())
                 if _over(assessment):
                     return assessment
-                if not watch_lock.watched(file.parent.parent):
+                if not lock.watched(file.parent.parent):
                     return None
                 if self.main.gone():
                     now = time.monotonic()
@@ -131,12 +131,12 @@ class Waiting:
 
     def _look_ourselves(self) -> Assessment:
         """No watch: gather the evidence here, and write nothing."""
-        from sglangctl.collect import Collection, End
         from sglangctl.engine.http import endpoint
-        from sglangctl.launching import fields
-        from sglangctl.logtail import Logtail, beginning_of_run
         from sglangctl.masking.masker import Masker
-        from sglangctl.recorder import Recorder
+        from sglangctl.watch.collect import Collection, End
+        from sglangctl.watch.launch_event import fields
+        from sglangctl.watch.logtail import Logtail, beginning_of_run
+        from sglangctl.watch.recorder import Recorder
 
         log = self.paths.engine_log(self.config.name)
         offset = self._log_offset

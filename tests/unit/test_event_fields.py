@@ -6,10 +6,10 @@ from pathlib import Path
 
 import pytest
 
-from sglangctl import event_fields
 from sglangctl.engine.port_owner import Owner
 from sglangctl.gpu.gpus import Gpu
 from sglangctl.proc import procfs
+from sglangctl.watch import event_fields
 
 
 def gpu(index: int, used: int | None, processes: tuple[tuple[int, int | None], ...]) -> Gpu:

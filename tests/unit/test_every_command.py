@@ -233,8 +233,8 @@ class FullDisk:
 
 def test_a_journal_on_a_full_disk(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """The watch goes on judging, says so once, and its file can be read afterwards."""
-    from sglangctl.recorder import Recorder
     from sglangctl.startup import Startup
+    from sglangctl.watch.recorder import Recorder
 
     disk = FullDisk()
     monkeypatch.setattr(journal.os, "write", disk)

@@ -7,9 +7,9 @@ from pathlib import Path
 
 import pytest
 
-from sglangctl import logtail
-from sglangctl.logtail import MARK_WORDS, Logtail, beginning_of_run, mark_end, safe_cut
 from sglangctl.masking.masker import Masker
+from sglangctl.watch import logtail
+from sglangctl.watch.logtail import MARK_WORDS, Logtail, beginning_of_run, mark_end, safe_cut
 
 RUN, NEXT, THIRD = "a" * 32, "b" * 32, "c" * 32
 BAR = "\rCapturing batches:  50%|#####     | 3/6 [00:01<00:01,  2.0it/s]"

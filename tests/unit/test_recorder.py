@@ -7,10 +7,10 @@ from typing import Any
 
 import pytest
 
-from sglangctl.recorder import LOG_ROOM, Recorder
 from sglangctl.startup import Startup
 from sglangctl.state import journal
 from sglangctl.state.config import Limits
+from sglangctl.watch.recorder import LOG_ROOM, Recorder
 
 PROCESSES = [{"pid": 1, "name": "python -m sglang.launch_server", "state": "S", "cpu_s": 1.0}]
 

@@ -8,8 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from sglangctl import stacks
 from sglangctl.engine.processes import Process
+from sglangctl.watch import stacks
 
 
 def process(pid: int, name: str) -> Process:

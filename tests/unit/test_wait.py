@@ -12,8 +12,8 @@ from pathlib import Path
 
 import pytest
 
-from sglangctl import watch_lock
 from sglangctl.state.journal import Writer
+from sglangctl.watch import lock as watch_lock
 from tests.unit.engine_host import free_port, log_of, write_config
 from tests.unit.holding import as_user, passable
 from tests.unit.tiny_engine import running

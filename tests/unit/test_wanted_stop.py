@@ -12,8 +12,7 @@ from roles.readiness import verdict
 from roles.readiness.follow import Ending
 from roles.readiness.subject import Subject
 from roles.switch.decision import decide
-from sglangctl import cli, follow_run, status, verify
-from sglangctl.recorder import Recorder
+from sglangctl import cli, status, verify
 from sglangctl.startup import Startup
 from sglangctl.startup.summary import Story
 from sglangctl.state import lock
@@ -22,6 +21,8 @@ from sglangctl.state.journal import Writer, read
 from sglangctl.state.paths import Paths
 from sglangctl.state.present import Present
 from sglangctl.systemd.engine_unit import UnitState
+from sglangctl.watch import follow_run
+from sglangctl.watch.recorder import Recorder
 from tests.startup_events import exit_, feed, launch, log, processes, serving, traceback
 from tests.unit.engine_host import write_config
 

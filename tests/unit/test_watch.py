@@ -14,13 +14,13 @@ from typing import Any
 
 import pytest
 
-from sglangctl import start_folder
 from sglangctl.engine.run import Run
 from sglangctl.proc import procfs
 from sglangctl.state import journal, starts
 from sglangctl.state.config import load_engine
 from sglangctl.state.paths import Paths
-from sglangctl.watch import Watch
+from sglangctl.watch import start_folder
+from sglangctl.watch.service import Watch
 from tests.unit.engine_host import free_port, log_of, write_config
 from tests.unit.tiny_engine import running
 
@@ -428,11 +428,11 @@ def test_a_watch_that_cannot_go_on_ends_the_command_that_it_started(root: Path, 
 
 def test_which_runs_are_later_ones(root: Path, port: int, monkeypatch: pytest.MonkeyPatch) -> None:
     """A mark in the log ends a dead engine's words only if such a run of its unit began since."""
-    from sglangctl.follow_run import Follow
-    from sglangctl.logtail import Logtail
     from sglangctl.state.config import load_engine
     from sglangctl.state.paths import Paths
     from sglangctl.systemd import engine_unit
+    from sglangctl.watch.follow_run import Follow
+    from sglangctl.watch.logtail import Logtail
 
     ids = [character * 32 for character in "abcd"]
     monkeypatch.setattr(engine_unit, "invocation", lambda name: ids[3])

@@ -7,21 +7,21 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
-from sglangctl import launching
-from sglangctl.collect import Collection, End
 from sglangctl.engine.http import endpoint
 from sglangctl.engine.run import Run
-from sglangctl.logtail import Logtail, beginning_of_run, mark_end
 from sglangctl.masking.masker import Masker, secrets_in_argv, secrets_of
 from sglangctl.proc import procfs
-from sglangctl.recorder import Recorder
-from sglangctl.start_folder import open_start
 from sglangctl.startup import Assessment, Startup, render
 from sglangctl.state import journal, lock, starts
 from sglangctl.state.config import ConfigError, EngineConfig, load_engine
 from sglangctl.state.paths import Paths
 from sglangctl.systemd import engine_unit, systemctl
 from sglangctl.util import os_errors
+from sglangctl.watch import launch_event
+from sglangctl.watch.collect import Collection, End
+from sglangctl.watch.logtail import Logtail, beginning_of_run, mark_end
+from sglangctl.watch.recorder import Recorder
+from sglangctl.watch.start_folder import open_start
 
 CALM_S = 15.0
 """From a change of the configuration to a new proof: the switch that it belongs to comes first."""
@@ -65,7 +65,7 @@ class Follow:
         else:
             tail.seek(offset)
         if not self._recorder.assessment:
-            launch = launching.fields(config, paths, run.main_pid, run.id, run.launched, masker)
+            launch = launch_event.fields(config, paths, run.main_pid, run.id, run.launched, masker)
             self._recorder.record(run.t(), "launch", **launch)
         self._collection = Collection(
             config,
@@ -213,7 +213,7 @@ class Follow:
             return
         self._restarted = True
         folder = self.file.parent
-        from sglangctl import stacks
+        from sglangctl.watch import stacks
 
         release = self.paths.current(self.config.name)
         taken = stacks.take(folder, release, self.run.main_pid, self._collection.processes)

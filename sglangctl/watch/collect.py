@@ -15,7 +15,6 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from sglangctl import event_fields
 from sglangctl.engine import port_owner
 from sglangctl.engine.generate import Generation
 from sglangctl.engine.http import Answer, Endpoint, Prober, ask, error_name
@@ -23,12 +22,13 @@ from sglangctl.engine.processes import Collector, Process, shape
 from sglangctl.engine.readiness_facts import Proof, gather
 from sglangctl.engine.run import Run
 from sglangctl.gpu import gpus
-from sglangctl.logtail import MARK_WORDS, OWN_WORDS, Logtail, Piece
 from sglangctl.proc import oom, procfs, sockets
 from sglangctl.proc.pidwatch import Pidwatch
-from sglangctl.recorder import Recorder
 from sglangctl.state.config import EngineConfig, Readiness
 from sglangctl.systemd import engine_unit
+from sglangctl.watch import event_fields
+from sglangctl.watch.logtail import MARK_WORDS, OWN_WORDS, Logtail, Piece
+from sglangctl.watch.recorder import Recorder
 
 LOG_S = 0.25
 GPU_UP_S = 5.0

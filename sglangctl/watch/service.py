@@ -23,18 +23,18 @@ from functools import partial
 from pathlib import Path
 from types import FrameType
 
-from sglangctl import watch_lock
-from sglangctl.collect import End
 from sglangctl.engine import run as runs
-from sglangctl.follow_run import Follow
-from sglangctl.logtail import Logtail
-from sglangctl.start_folder import prepare
 from sglangctl.state.config import ConfigError, EngineConfig, load_engine
 from sglangctl.state.paths import Paths, checked_name
 from sglangctl.systemd import engine_unit as unit
 from sglangctl.systemd.notify import notify
 from sglangctl.util import os_errors
 from sglangctl.util.terminal import harmless
+from sglangctl.watch import lock as watch_lock
+from sglangctl.watch.collect import End
+from sglangctl.watch.follow_run import Follow
+from sglangctl.watch.logtail import Logtail
+from sglangctl.watch.start_folder import prepare
 
 TAKES_COMMAND = True
 """What follows `--` is args.command."""
