@@ -36,7 +36,7 @@ COMMANDS = (
         "holders", "sglangctl.holders.survey", "who has the GPUs, and of which class each one is"
     ),
     Command("free", "sglangctl.free", "get an engine's GPUs back, by the policy that you name"),
-    Command("stop", "sglangctl.stop", "stop an engine, and keep it down"),
+    Command("stop", "sglangctl.switch.stop", "stop an engine, and keep it down"),
     Command("verify", "sglangctl.verify", "prove that an engine serves: 0 ready, 1 not, 2 unknown"),
     Command("bundle", "sglangctl.bundle", "one tar.gz of evidence, safe for a public issue"),
     Command("kernel", "sglangctl.sgl_kernel.command", "inspect, check and build sgl-kernel"),
@@ -44,8 +44,13 @@ COMMANDS = (
     Command("probe", "sglangctl.probe", "one JSON document about this host", operator=False),
     Command("watch", "sglangctl.watch.service", "write an engine's journal", operator=False),
     Command("wait", "sglangctl.wait", "return when an engine serves or has failed", operator=False),
-    Command("switch", "sglangctl.switch", "put a staged release live", operator=False),
-    Command("configure", "sglangctl.configure", "write what is known of an engine", operator=False),
+    Command("switch", "sglangctl.switch.transaction", "put a staged release live", operator=False),
+    Command(
+        "configure",
+        "sglangctl.switch.configure",
+        "write what is known of an engine",
+        operator=False,
+    ),
     Command("stage", "sglangctl.stage", "write a release beside the others", operator=False),
     Command(
         "prune-programs",
@@ -53,7 +58,7 @@ COMMANDS = (
         "delete unused versions of this",
         operator=False,
     ),
-    Command("remove", "sglangctl.remove", "take an engine away", operator=False),
+    Command("remove", "sglangctl.switch.remove", "take an engine away", operator=False),
 )
 
 

@@ -208,11 +208,11 @@ def _about_engines(found: Probe, part: _Parts, request: Mapping[str, Any], paths
     host, engines = _inventory(found, request, paths)
     ending = {kind: request[kind] for kind in ("stop", "remove") if request.get(kind)}
     if ending:
-        from sglangctl import endings
+        from sglangctl.switch import forecast
 
         configured = dict(engines)
         try:
-            engines = {**endings.unconfigured(ending), **engines}
+            engines = {**forecast.unconfigured(ending), **engines}
         except ValueError as error:
             raise RequestError(str(error)) from None
     wanted = [name for engine in engines.values() for name in probe_engines.units_of(engine)]
@@ -241,7 +241,7 @@ def _about_engines(found: Probe, part: _Parts, request: Mapping[str, Any], paths
     found.holders = _holders(looked, host, engines, shown or {})
     _plans(found, request, host, engines)
     if ending:
-        endings.look(found.plans, found.removals, ending, host, configured, paths)
+        forecast.look(found.plans, found.removals, ending, host, configured, paths)
 
 
 def _inventory(

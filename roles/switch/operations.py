@@ -24,7 +24,7 @@ from roles.switch.obstacles import blocked
 PYTHON = ("python3", "-I", "-S")
 POLL_S = 10.0
 START_S = 15.0
-"""For a detached switch to be started: see sglangctl/switch_unit.py."""
+"""For a detached switch to be started: see sglangctl/switch/unit.py."""
 WATCH_S = 130.0
 """For a watch to end and start again."""
 Commands = Generator[FunctionCommand, None, None]

@@ -8,12 +8,12 @@ from pathlib import Path
 
 import pytest
 
-from sglangctl import configure
 from sglangctl.cli import main
 from sglangctl.state import lock, release
 from sglangctl.state.config import ConfigError
 from sglangctl.state.paths import Paths
 from sglangctl.state.release import State
+from sglangctl.switch import configure
 from tests.unit.engine_host import write_config
 
 TIME = "20261129T210411Z"

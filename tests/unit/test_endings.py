@@ -8,11 +8,12 @@ from pathlib import Path
 import pytest
 
 from roles.switch.ending import is_down, stop_lines
-from sglangctl import endings, probe, remove
+from sglangctl import probe
 from sglangctl.state import ownership
 from sglangctl.state.files import link_atomic
 from sglangctl.state.paths import Paths
 from sglangctl.state.release import FILES
+from sglangctl.switch import forecast, remove
 from tests.unit.test_remove import OURS, make, paths  # noqa: F401 (a fixture)
 
 
@@ -57,7 +58,7 @@ def test_a_removal_deletes_what_its_plan_says(
     # Stopping by its configuration needs a whole one; that is not what this is about.
     monkeypatch.setattr(remove, "load_engine", lambda *_: None)
     monkeypatch.setattr(remove, "stop", lambda *_: None)
-    plan = endings.removal("kimi", paths)
+    plan = forecast.removal("kimi", paths)
     assert plan["refused"] is None
     before = everything(paths.root)
     remove.remove("kimi", paths, print)
@@ -74,7 +75,7 @@ def test_a_removal_deletes_what_its_plan_says(
 def test_what_stays_is_said(paths: Paths) -> None:  # noqa: F811
     make(paths, "var/cache/sglang/kimi/hub/w.safetensors")
     make(paths, "etc/systemd/system/sglang-watch@.service", "[Unit]\n")
-    lines = endings.removal("kimi", paths)["lines"]
+    lines = forecast.removal("kimi", paths)["lines"]
     cache = paths.root / "var/cache/sglang/kimi"
     assert f"stays: {cache}: there are weights in it ({cache}/hub/w.safetensors)" in lines
     assert not any("sglang-watch@" in line for line in lines)
@@ -82,7 +83,7 @@ def test_what_stays_is_said(paths: Paths) -> None:  # noqa: F811
 
 def test_a_unit_of_somebody_else_refuses_the_removal(paths: Paths) -> None:  # noqa: F811
     unit = make(paths, "etc/systemd/system/sglang-kimi.service", "[Unit]\n")
-    plan = endings.removal("kimi", paths)
+    plan = forecast.removal("kimi", paths)
     assert plan == {"lines": [], "refused": f"{unit} was not made by sglang-provision"}
 
 
@@ -90,7 +91,7 @@ def test_a_release_that_is_not_whole_is_told(paths: Paths) -> None:  # noqa: F81
     for name in FILES:
         make(paths, f"var/lib/sglangctl/other/releases/{'a' * 64}/{name}", "no document")
     make(paths, f"opt/sglang/venvs/0123456789abcdef/{ownership.MARKER}")
-    plan = endings.removal("kimi", paths)
+    plan = forecast.removal("kimi", paths)
     with pytest.raises(remove.ReleaseError) as error:
         remove.remove("kimi", paths, print)
     assert plan["refused"] == str(error.value)

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from sglangctl import stop
+from sglangctl.switch import stop
 from sglangctl.util import heartbeat
 
 BEAT = r"waiting for it: \d s of at most 30 s"

@@ -12,11 +12,11 @@ from typing import Any
 
 import pytest
 
-from sglangctl import foreign
 from sglangctl.engine.generate import generate
 from sglangctl.engine.http import BODY_LIMIT, Endpoint, Prober, ask, endpoint, reachable
 from sglangctl.state.config import EngineConfig, Readiness
 from sglangctl.state.paths import Paths
+from sglangctl.switch import foreign
 from tests.unit.http_engine import Engine, serving
 
 CONFIG = EngineConfig(

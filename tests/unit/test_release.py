@@ -12,7 +12,7 @@ from sglangctl.state.files import link_atomic
 from sglangctl.state.ownership import MARKER
 from sglangctl.state.paths import Paths
 from sglangctl.state.release import ReleaseError, State
-from sglangctl.switch import commit
+from sglangctl.switch.transaction import commit
 
 DIGEST = "ab" * 32
 UNIT = b"[Unit]\nDescription=x\n\n[Service]\nExecStart=/bin/true\n"

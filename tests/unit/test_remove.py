@@ -9,11 +9,11 @@ from pathlib import Path
 
 import pytest
 
-from sglangctl import endings, remove
 from sglangctl.state import ownership
 from sglangctl.state.files import link_atomic
 from sglangctl.state.paths import Paths
 from sglangctl.state.switch_error import SwitchError
+from sglangctl.switch import forecast, remove
 
 OURS = f"{ownership.HEAD} for the engine kimi.\n[Unit]\n"
 
@@ -142,7 +142,7 @@ def cache(paths: Paths) -> Iterator[Path]:
 def test_a_cache_as_deep_as_its_user_likes_goes(paths: Paths, cache: Path) -> None:
     make(paths, "etc/systemd/system/sglang-kimi.service", OURS)
     deep(cache / "nested")
-    assert any(f"remove {cache}" in line for line in endings.removal("kimi", paths)["lines"])
+    assert any(f"remove {cache}" in line for line in forecast.removal("kimi", paths)["lines"])
     said: list[str] = []
     remove.remove("kimi", paths, said.append)
     assert not cache.exists()
@@ -175,5 +175,5 @@ def test_what_cannot_be_removed_is_a_failure_with_its_reason(
     tool.chmod(0o755)
     with pytest.raises(SwitchError, match=r"cannot be searched for weights .*Input/output error"):
         remove.gone(log.parent, print)
-    assert "Input/output" in endings.removal("kimi", paths)["refused"]
+    assert "Input/output" in forecast.removal("kimi", paths)["refused"]
     assert log.exists()

@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from sglangctl import free, stop, switch
+from sglangctl import free
 from sglangctl.free import ladder
 from sglangctl.gpu import gpus
 from sglangctl.proc import open_files
@@ -19,7 +19,8 @@ from sglangctl.state import release
 from sglangctl.state.config import HostConfig
 from sglangctl.state.paths import Paths
 from sglangctl.state.switch_error import SwitchError
-from sglangctl.switch_journal import Record, followed
+from sglangctl.switch import stop, transaction
+from sglangctl.switch.journal import Record, followed
 from sglangctl.systemd import systemctl
 from tests.unit.holding import devices, holding
 from tests.unit.test_free_plan import plan as made_plan
@@ -77,7 +78,7 @@ def test_a_switch_changes_nothing(
     monkeypatch.setattr(release, "check_whole", lambda *_: None)
     paths, record = Paths(), Record(tmp_path / "journal.jsonl")
     with pytest.raises(SwitchError, match="cannot look at") as error:
-        switch.switch(KIMI, "0" * 64, "declared", "", paths, record)
+        transaction.switch(KIMI, "0" * 64, "declared", "", paths, record)
     assert error.value.status == 3
     assert told() == [] and (tmp_path / "journal.jsonl").read_text() == ""
     assert not paths.state_json(KIMI.name).exists() and not paths.units.exists()
@@ -91,7 +92,7 @@ def test_what_cannot_be_recorded_is_not_stopped(
     monkeypatch.setattr(free, "plan", lambda *_, **__: made_plan(units=(unit(OLD),), engine=KIMI))
     paths, record = Paths(), Record(tmp_path / "journal.jsonl")
     with pytest.raises(SwitchError, match=f"nothing was changed. What {OLD} is cannot be recorded"):
-        switch.switch(KIMI, "0" * 64, "declared", "", paths, record)
+        transaction.switch(KIMI, "0" * 64, "declared", "", paths, record)
     assert told() == []
     assert not paths.state_json(KIMI.name).exists()
 

@@ -23,8 +23,8 @@ from sglangctl.state.lock import Busy, locked
 from sglangctl.state.paths import NAME, OWN_USER, Paths
 from sglangctl.state.release import ReleaseError
 from sglangctl.state.switch_error import SwitchError
-from sglangctl.stop import stop, stop_by_name
-from sglangctl.switch import Say
+from sglangctl.switch.stop import stop, stop_by_name
+from sglangctl.switch.transaction import Say
 from sglangctl.systemd import systemctl
 from sglangctl.util import os_errors
 from sglangctl.util.terminal import harmless

@@ -17,8 +17,7 @@ import shutil
 import sys
 from typing import Callable
 
-from sglangctl import foreign, free, switch_unit
-from sglangctl.configure import engine_of, put_config, read_config
+from sglangctl import free
 from sglangctl.state import ownership, release
 from sglangctl.state.config import ConfigError, EngineConfig, load_engine, load_engines, load_host
 from sglangctl.state.files import link_atomic, write_atomic
@@ -26,7 +25,10 @@ from sglangctl.state.lock import Busy, locked
 from sglangctl.state.paths import Paths
 from sglangctl.state.release import ReleaseError, State
 from sglangctl.state.switch_error import SwitchError
-from sglangctl.switch_journal import Record, followed, journal_of, now, recorded
+from sglangctl.switch import foreign
+from sglangctl.switch import unit as switch_unit
+from sglangctl.switch.configure import engine_of, put_config, read_config
+from sglangctl.switch.journal import Record, followed, journal_of, now, recorded
 from sglangctl.systemd import systemctl
 from sglangctl.util import os_errors
 

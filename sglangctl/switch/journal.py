@@ -10,13 +10,13 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-from sglangctl import switch_unit
 from sglangctl.state.config import ConfigError
 from sglangctl.state.journal import Writer
 from sglangctl.state.lock import Busy
 from sglangctl.state.paths import Paths
 from sglangctl.state.release import ReleaseError
 from sglangctl.state.switch_error import SwitchError
+from sglangctl.switch import unit
 from sglangctl.util.terminal import harmless
 
 KEPT = 20
@@ -78,7 +78,7 @@ def followed(name: str, ticket: str, offset: int, wait_s: float, paths: Paths) -
     journal = journal_of(name, ticket, paths)
     deadline = time.monotonic() + wait_s
     while True:
-        active = switch_unit.active()
+        active = unit.active()
         steps, offset = steps_from(journal, offset)
         lines = [str(step.get("text")) for step in steps if step.get("name") == "switch"]
         end = next((step for step in steps if step.get("name") == "end"), None)
@@ -88,7 +88,7 @@ def followed(name: str, ticket: str, offset: int, wait_s: float, paths: Paths) -
             return [*lines, f"@ {offset} {end.get('status', 1)}"]
         if not active and not steps:
             lines = [
-                f"the switch ended without a word (killed?): journalctl -u {switch_unit.UNIT}; "
+                f"the switch ended without a word (killed?): journalctl -u {unit.UNIT}; "
                 f"then: sglangctl switch {name} --resume"
             ]
             return [*lines, f"@ {offset} 1"]
@@ -98,7 +98,7 @@ def followed(name: str, ticket: str, offset: int, wait_s: float, paths: Paths) -
 
 
 def journal_of(name: str, ticket: str, paths: Paths) -> Path:
-    return paths.engine_state(name) / "switches" / f"{switch_unit.checked_ticket(ticket)}.jsonl"
+    return paths.engine_state(name) / "switches" / f"{unit.checked_ticket(ticket)}.jsonl"
 
 
 def steps_from(journal: Path, offset: int) -> tuple[list[dict[str, Any]], int]:

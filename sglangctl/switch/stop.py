@@ -18,8 +18,8 @@ from sglangctl.state.lock import Busy, locked
 from sglangctl.state.paths import Paths
 from sglangctl.state.release import ReleaseError
 from sglangctl.state.switch_error import SwitchError
-from sglangctl.switch import Say
-from sglangctl.switch_journal import now
+from sglangctl.switch.journal import now
+from sglangctl.switch.transaction import Say
 from sglangctl.systemd import systemctl
 from sglangctl.util import os_errors
 from sglangctl.util.heartbeat import heartbeat

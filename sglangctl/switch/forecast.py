@@ -8,11 +8,11 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from sglangctl.remove import VENV, other_engines
 from sglangctl.state import ownership, release
 from sglangctl.state.config import EngineConfig, HostConfig
 from sglangctl.state.paths import OWN_USER, Paths, checked_name
 from sglangctl.state.switch_error import SwitchError
+from sglangctl.switch.remove import VENV, other_engines
 from sglangctl.util.terminal import harmless
 
 

@@ -1,0 +1,1 @@
+"""Transactions under the host lock: switch, stop, remove, configure; and what they would do."""
