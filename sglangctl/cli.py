@@ -41,7 +41,9 @@ COMMANDS = (
     Command("bundle", "sglangctl.bundle", "one tar.gz of evidence, safe for a public issue"),
     Command("kernel", "sglangctl.sgl_kernel.command", "inspect, check and build sgl-kernel"),
     Command("replay", "sglangctl.replay", "judge a recorded journal again"),
-    Command("probe", "sglangctl.probe", "one JSON document about this host", operator=False),
+    Command(
+        "probe", "sglangctl.probe.document", "one JSON document about this host", operator=False
+    ),
     Command("watch", "sglangctl.watch.service", "write an engine's journal", operator=False),
     Command("wait", "sglangctl.wait", "return when an engine serves or has failed", operator=False),
     Command("switch", "sglangctl.switch.transaction", "put a staged release live", operator=False),

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from roles.switch.ending import is_down, stop_lines
-from sglangctl import probe
+from sglangctl.probe import document
 from sglangctl.state import ownership
 from sglangctl.state.files import link_atomic
 from sglangctl.state.paths import Paths
@@ -99,8 +99,8 @@ def test_a_release_that_is_not_whole_is_told(paths: Paths) -> None:  # noqa: F81
 
 def test_an_engine_without_a_configuration_is_looked_at_too(paths: Paths) -> None:  # noqa: F811
     make(paths, "etc/systemd/system/sglang-kimi.service", OURS)
-    request = probe.parse_request('{"remove": ["kimi"]}')
-    found = probe.probe(request, paths)
+    request = document.parse_request('{"remove": ["kimi"]}')
+    found = document.probe(request, paths)
     assert found.engines is not None and found.engines["kimi"]["releases"]["current"] is None
     assert found.plans == {}
     assert planned(found.removals["kimi"]["lines"]) == [str(paths.units / "sglang-kimi.service")]
@@ -108,8 +108,8 @@ def test_an_engine_without_a_configuration_is_looked_at_too(paths: Paths) -> Non
 
 @pytest.mark.parametrize("key", ["stop", "remove"])
 def test_a_name_that_is_none_is_refused(key: str, paths: Paths) -> None:  # noqa: F811
-    with pytest.raises(probe.RequestError, match="is not an engine's name"):
-        probe.probe(probe.parse_request(json.dumps({key: ["../x"]})), paths)
+    with pytest.raises(document.RequestError, match="is not an engine's name"):
+        document.probe(document.parse_request(json.dumps({key: ["../x"]})), paths)
 
 
 def facts(unit: tuple[str, str], watch: tuple[str, str], **plan: object) -> dict[str, object]:

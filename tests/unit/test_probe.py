@@ -13,8 +13,10 @@ from pathlib import Path
 import pytest
 
 from roles.host import program
-from sglangctl import cli, machine, probe
+from sglangctl import cli
 from sglangctl.gpu import gpus
+from sglangctl.probe import document as probe
+from sglangctl.probe import machine
 from sglangctl.proc import open_files
 from sglangctl.state import release
 from sglangctl.state.journal import Writer

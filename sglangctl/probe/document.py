@@ -20,7 +20,7 @@ from dataclasses import asdict, dataclass, field, fields
 from pathlib import Path
 from typing import Any, TypeVar
 
-from sglangctl import machine
+from sglangctl.probe import machine
 from sglangctl.state.config import (
     ConfigError,
     EngineConfig,
@@ -200,8 +200,8 @@ class _Parts:
 
 def _about_engines(found: Probe, part: _Parts, request: Mapping[str, Any], paths: Paths) -> None:
     """Units, holders, ports and plans: one call of systemctl and one pass over /proc for all."""
-    from sglangctl import probe_engines
     from sglangctl.holders import survey as holders
+    from sglangctl.probe import engines as probe_engines
     from sglangctl.proc import sockets
     from sglangctl.systemd import units
 

@@ -1,0 +1,1 @@
+"""One JSON document about this host for the controller. Read-only."""
