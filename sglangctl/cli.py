@@ -29,23 +29,36 @@ class Command:
 
 
 COMMANDS = (
-    Command("status", "sglangctl.status", "what each engine is doing: phase, outcome, cause"),
-    Command("logs", "sglangctl.logs", "the engine's own log (-f follows it)"),
-    Command("journal", "sglangctl.journal_command", "what the watch saw (-f follows it)"),
+    Command(
+        "status", "sglangctl.commands.status", "what each engine is doing: phase, outcome, cause"
+    ),
+    Command("logs", "sglangctl.commands.logs", "the engine's own log (-f follows it)"),
+    Command("journal", "sglangctl.commands.journal", "what the watch saw (-f follows it)"),
     Command(
         "holders", "sglangctl.holders.survey", "who has the GPUs, and of which class each one is"
     ),
     Command("free", "sglangctl.free", "get an engine's GPUs back, by the policy that you name"),
     Command("stop", "sglangctl.switch.stop", "stop an engine, and keep it down"),
-    Command("verify", "sglangctl.verify", "prove that an engine serves: 0 ready, 1 not, 2 unknown"),
-    Command("bundle", "sglangctl.bundle", "one tar.gz of evidence, safe for a public issue"),
+    Command(
+        "verify",
+        "sglangctl.commands.verify",
+        "prove that an engine serves: 0 ready, 1 not, 2 unknown",
+    ),
+    Command(
+        "bundle", "sglangctl.commands.bundle", "one tar.gz of evidence, safe for a public issue"
+    ),
     Command("kernel", "sglangctl.sgl_kernel.command", "inspect, check and build sgl-kernel"),
-    Command("replay", "sglangctl.replay", "judge a recorded journal again"),
+    Command("replay", "sglangctl.commands.replay", "judge a recorded journal again"),
     Command(
         "probe", "sglangctl.probe.document", "one JSON document about this host", operator=False
     ),
     Command("watch", "sglangctl.watch.service", "write an engine's journal", operator=False),
-    Command("wait", "sglangctl.wait", "return when an engine serves or has failed", operator=False),
+    Command(
+        "wait",
+        "sglangctl.commands.wait",
+        "return when an engine serves or has failed",
+        operator=False,
+    ),
     Command("switch", "sglangctl.switch.transaction", "put a staged release live", operator=False),
     Command(
         "configure",
@@ -53,7 +66,9 @@ COMMANDS = (
         "write what is known of an engine",
         operator=False,
     ),
-    Command("stage", "sglangctl.stage", "write a release beside the others", operator=False),
+    Command(
+        "stage", "sglangctl.commands.stage", "write a release beside the others", operator=False
+    ),
     Command(
         "prune-programs",
         "sglangctl.state.programs",

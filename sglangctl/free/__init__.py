@@ -67,6 +67,6 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(args: argparse.Namespace) -> int:
-    from sglangctl.free import command
+    from sglangctl.commands import free
 
-    return command.run(args)
+    return free.run(args)

@@ -248,9 +248,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(args: argparse.Namespace) -> int:
-    from sglangctl import holders_command
+    from sglangctl.commands import holders
 
-    return holders_command.run(args)
+    return holders.run(args)
 
 
 def _replaced(name: str, unit: units.Unit | None) -> Replaced:

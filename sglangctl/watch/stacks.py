@@ -7,7 +7,7 @@ import shutil
 from collections.abc import Iterable
 from pathlib import Path
 
-from sglangctl.bundle_parts import venv_of
+from sglangctl.commands.bundle_parts import venv_of
 from sglangctl.engine.processes import Process
 from sglangctl.systemd import systemctl
 

@@ -15,7 +15,8 @@ from typing import Any
 
 import pytest
 
-from sglangctl import cli, status
+from sglangctl import cli
+from sglangctl.commands import status
 from sglangctl.state import journal
 from sglangctl.state.paths import Paths
 

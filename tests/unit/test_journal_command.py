@@ -12,7 +12,8 @@ from pathlib import Path
 
 import pytest
 
-from sglangctl import cli, journal_command
+from sglangctl import cli
+from sglangctl.commands import journal as journal_command
 from sglangctl.state.journal import Writer
 from sglangctl.state.paths import Paths
 

@@ -10,7 +10,8 @@ from pathlib import Path
 
 import pytest
 
-from sglangctl import cli, logs
+from sglangctl import cli
+from sglangctl.commands import logs
 from sglangctl.state.paths import Paths
 
 

@@ -11,7 +11,7 @@ import pytest
 
 from roles.readiness import follow
 from roles.readiness.subject import Subject
-from sglangctl import journal_command
+from sglangctl.commands import journal
 from sglangctl.state.config import Limits
 from sglangctl.state.journal import Writer
 from sglangctl.state.paths import Paths
@@ -53,7 +53,7 @@ class Host:
         for at in sorted(self.then):
             if at <= self.now:
                 self.then.pop(at)()
-        reply = journal_command.poll("kimi", start, offset, 0, Paths(self.root))
+        reply = journal.poll("kimi", start, offset, 0, Paths(self.root))
         down = self.unit and self.unit["active"] == "failed" and not self.unit["job"]
         self.now += 0.1 if reply.lines or down else wait_s
         return [

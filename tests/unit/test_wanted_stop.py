@@ -12,7 +12,8 @@ from roles.readiness import verdict
 from roles.readiness.follow import Ending
 from roles.readiness.subject import Subject
 from roles.switch.decision import decide
-from sglangctl import cli, status, verify
+from sglangctl import cli
+from sglangctl.commands import status, verify
 from sglangctl.startup import Startup
 from sglangctl.startup.summary import Story
 from sglangctl.state import lock

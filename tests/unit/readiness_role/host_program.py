@@ -11,7 +11,8 @@ import os
 import sys
 import time
 
-from sglangctl import cli, journal_command
+from sglangctl import cli
+from sglangctl.commands import journal
 from sglangctl.state.present import Present
 
 case = json.loads(os.environ["CASE"])
@@ -19,7 +20,7 @@ with open(os.environ["CALLS"], "a") as calls:
     calls.write(" ".join(sys.argv[1:]) + "\n")
 if sys.argv[1] == "journal":
     unit = Present(**case["unit"]) if case["unit"] else None
-    journal_command.present = lambda name, unit_name: unit
+    journal.present = lambda name, unit_name: unit
     sys.exit(cli.main(sys.argv[1:]))
 if sys.argv[1] == "verify":
     time.sleep(case.get("slow", 0))

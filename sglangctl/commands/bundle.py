@@ -20,8 +20,8 @@ import time
 from collections.abc import Iterator
 from pathlib import Path
 
-from sglangctl.bundle_parts import Missing, Part, parts
-from sglangctl.logs import all_secrets
+from sglangctl.commands.bundle_parts import Missing, Part, parts
+from sglangctl.commands.logs import all_secrets
 from sglangctl.masking.masker import Masker
 from sglangctl.masking.scrub import scrub_file
 from sglangctl.state.config import ConfigError, require_known

@@ -102,7 +102,7 @@ def log_text(file: Path) -> str:
 def status_text(name: str, paths: Paths) -> str:
     from dataclasses import asdict
 
-    from sglangctl.status import VERSION, look
+    from sglangctl.commands.status import VERSION, look
 
     try:
         found = look(load_engine(name, paths), paths)
