@@ -1,7 +1,7 @@
 """What a dead engine leaves behind: shared memory, JIT locks, its port.
 
 Listed always; removed only when provably theirs: a segment of its user's own that one of the ended
-processes had mapped (segments.py) and that nobody has now; a stale lock (kernel/jit_locks.py) of an
+processes had mapped (segments.py) and that nobody has now; a stale lock (jit_locks.py) of an
 ended process's user in the cache that it named.
 """
 
@@ -15,7 +15,7 @@ from pathlib import Path
 from sglangctl.free import segments as shm
 from sglangctl.free.model import Leftover
 from sglangctl.proc import procfs
-from sglangctl.sgl_kernel import jit_locks
+from sglangctl.free import jit_locks
 
 CACHES = ("TORCH_EXTENSIONS_DIR", "FLASHINFER_WORKSPACE_BASE", "SGLANG_CACHE_DIR")
 IN_CACHE = ("torch_extensions", "flashinfer", "sglang", "vllm", "tvm-ffi")

@@ -14,7 +14,7 @@ from pathlib import Path
 import pytest
 
 from sglangctl.cli import main
-from sglangctl.sgl_kernel import jit_locks
+from sglangctl.free import jit_locks
 
 # As torch.utils.file_baton does it.
 TAKE = "import os,sys,time; os.open(sys.argv[1], os.O_CREAT|os.O_EXCL); print(1, flush=True); "
