@@ -19,9 +19,9 @@ from pyinfra.api import Host, State
 from pyinfra.api.exceptions import ConnectError
 
 from roles.failing import MESSAGES, REFUSED, WRONG, remember, say
+from roles.inventory.errors import Mistake, Need
+from roles.inventory.model import HostSpec
 from roles.job import CANNOT_RENDER, make
-from roles.spec.errors import Mistake, Need
-from roles.spec.model import HostSpec
 from roles.visit import NEEDS
 
 DEPLOYS = {"sglang.py": Need.FILES, **{f"{name}.py": need for name, need in NEEDS.items()}}

@@ -21,12 +21,12 @@ from roles.failing import WRONG, fail_host
 from roles.host import program
 from roles.host.managed import Managed, ManagedDirectory, ManagedFile
 from roles.host.snapshot import snapshot
+from roles.inventory import render
+from roles.inventory.errors import Need
+from roles.inventory.model import EngineSpec, HostSpec
+from roles.inventory.render import Release
 from roles.kernel.deploy import probe_request as kernel_request
 from roles.readiness.report import report_once
-from roles.spec import render
-from roles.spec.errors import Need
-from roles.spec.model import EngineSpec, HostSpec
-from roles.spec.render import Release
 from sglangctl.state.release import FILES
 
 STATE = "/var/lib/sglangctl"
@@ -140,7 +140,7 @@ def right(deploy: str, need: Need) -> bool:
     if mistakes is None:
         fail_host(
             "this host has no engines in the inventory: use inventory.py of this checkout, or give "
-            "the host its data with roles.inventory"
+            "the host its data with roles.hosts"
         )
         return False
     errors = [mistake.text for mistake in mistakes if mistake.need <= need]

@@ -14,9 +14,9 @@ from typing import Any
 from pyinfra.context import host
 
 from roles.host.snapshot import snapshot
+from roles.inventory.errors import Need
+from roles.inventory.model import EngineSpec, HostSpec
 from roles.job import fit, right
-from roles.spec.errors import Need
-from roles.spec.model import EngineSpec, HostSpec
 
 NEEDS = {"stop": Need.HOST, "remove": Need.HOST, "verify": Need.ENGINES}
 """Deploy -> what it needs of the inventory."""

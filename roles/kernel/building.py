@@ -7,9 +7,9 @@ import json
 from pyinfra.api import Host, State
 
 from roles.failing import HostFailed, say
+from roles.inventory.model import Patch
 from roles.kernel import fleet
 from roles.kernel.remote import CACHE, POLL_S, Remote
-from roles.spec.model import Patch
 from sglangctl.sgl_kernel import cache
 from sglangctl.sgl_kernel.build.record import line
 from sglangctl.sgl_kernel.build.request import Request, dump, unit

@@ -7,9 +7,9 @@ from typing import Any, Protocol
 
 from pyinfra.api import deploy
 
+from roles.inventory.model import EngineSpec
 from roles.kernel.ladder import wanted
 from roles.kernel.operations import kernel_ready
-from roles.spec.model import EngineSpec
 
 
 class Venv(Protocol):
@@ -47,7 +47,7 @@ def prepare_kernels(job: Job) -> None:
 
     It belongs after the packages (the kernel must fit the torch that is there) and before the
     switch. What of the inventory's `kernel` decides the environment's content is part of the
-    environment's digest (roles.spec.render.venv_digest), so a verified one is not modified: only a
+    environment's digest (roles.inventory.render.venv_digest), so a verified one is not modified: only a
     new one gets its kernel, and a damaged one is repaired.
 
     + job: the host's job

@@ -10,7 +10,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
-from roles.spec.model import Kernel
+from roles.inventory.model import Kernel
 from sglangctl.sgl_kernel import key as keys
 from sglangctl.sgl_kernel.build.request import Request, cmake_flags, native
 from sglangctl.sgl_kernel.library.cubins import parse_arch

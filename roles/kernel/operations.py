@@ -14,10 +14,10 @@ from pyinfra.context import host
 from roles.failing import HostFailed, checked, failing, say
 from roles.host.operations import UNREAD, show
 from roles.host.snapshot import JSON, forget, snapshot
+from roles.inventory.model import EngineSpec
 from roles.kernel import building, fleet
 from roles.kernel.ladder import Situation, Step, architecture, decide, request
 from roles.kernel.remote import Ended, Remote
-from roles.spec.model import EngineSpec
 
 STEPS = 12
 """More than the ladder has rungs: a defect ends here instead of going round for ever."""

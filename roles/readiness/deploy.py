@@ -10,10 +10,10 @@ from pyinfra.context import host, state
 
 from roles.engine.operations import engine_facts
 from roles.host.managed import change
+from roles.inventory.model import EngineSpec
 from roles.job import EngineJob, Job
 from roles.readiness.operations import proved, reached, serving
 from roles.readiness.subject import Subject
-from roles.spec.model import EngineSpec
 from roles.switch.deploy import decision_of
 from roles.visit import Visit
 from sglangctl.startup.summary import PROVEN

@@ -11,8 +11,8 @@ from typing import Any
 import requests
 import urllib3
 
+from roles.inventory.secret import SecretError
 from roles.readiness.subject import Subject
-from roles.spec.secret import SecretError
 from sglangctl.util.terminal import cut, harmless
 
 TIMEOUT_S = 10.0

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 
 from roles.host import program
-from roles.spec.secret import Secret
+from roles.inventory.secret import Secret
 from sglangctl.state.config import Limits
 
 

@@ -12,10 +12,10 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from sglangctl.free import jit_locks
 from sglangctl.free import segments as shm
 from sglangctl.free.model import Leftover
 from sglangctl.proc import procfs
-from sglangctl.free import jit_locks
 
 CACHES = ("TORCH_EXTENSIONS_DIR", "FLASHINFER_WORKSPACE_BASE", "SGLANG_CACHE_DIR")
 IN_CACHE = ("torch_extensions", "flashinfer", "sglang", "vllm", "tvm-ffi")

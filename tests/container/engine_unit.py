@@ -1,5 +1,5 @@
 """One engine as a systemd unit in a container host, put there by hand: the files of a release as
-roles.spec renders them, the watch's unit, sglangctl, and a venv with the stand-in engine.
+roles.inventory renders them, the watch's unit, sglangctl, and a venv with the stand-in engine.
 
 For tests of what runs on the host; the deploy has tests of its own.
 """
@@ -18,8 +18,8 @@ from typing import Any
 import yaml
 
 from roles.host import program
-from roles.spec import render
-from roles.spec.load import load_inventory
+from roles.inventory import render
+from roles.inventory.load import load_inventory
 from sglangctl.state import journal
 from tests.hosts.host import Host
 from tests.hosts.standins.install import install_into

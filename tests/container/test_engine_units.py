@@ -13,8 +13,8 @@ from subprocess import CompletedProcess
 import pytest
 
 from roles.host import program
-from roles.spec import EngineSpec
-from roles.spec.render import (
+from roles.inventory import EngineSpec
+from roles.inventory.render import (
     engine_json,
     environment,
     host_json,

@@ -11,8 +11,8 @@ from typing import Any
 
 import pytest
 
-from roles.spec.load import load_inventory
-from roles.spec.render import venv_path
+from roles.inventory.load import load_inventory
+from roles.inventory.render import venv_path
 from sglangctl.sgl_kernel.build import request as requests
 from tests.container.conftest import HostFactory
 from tests.container.deploying import changed, deploy, ssh_data, write_inventory

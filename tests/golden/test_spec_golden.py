@@ -11,8 +11,8 @@ import pytest
 from syrupy.assertion import SnapshotAssertion
 from syrupy.extensions.single_file import SingleFileSnapshotExtension, WriteMode
 
-from roles.spec import EngineSpec, HostSpec, load_inventory
-from roles.spec.render import (
+from roles.inventory import EngineSpec, HostSpec, load_inventory
+from roles.inventory.render import (
     engine_json,
     host_json,
     logrotate,

@@ -1,14 +1,14 @@
-"""Inventories as text, for the tests of roles/spec."""
+"""Inventories as text, for the tests of roles/inventory."""
 
 from __future__ import annotations
 
 import textwrap
 from pathlib import Path
 
-from roles.spec.document import parse
-from roles.spec.errors import Need
-from roles.spec.load import build
-from roles.spec.model import EngineSpec, HostEntry, Inventory
+from roles.inventory.document import parse
+from roles.inventory.errors import Need
+from roles.inventory.load import build
+from roles.inventory.model import EngineSpec, HostEntry, Inventory
 
 NOWHERE = Path("/nonexistent")
 

@@ -15,10 +15,10 @@ from typing import Any
 import paramiko
 import pytest
 
+from roles.inventory import Secret
+from roles.inventory.errors import Need
+from roles.inventory.secret import SecretError
 from roles.job import why_unfit
-from roles.spec import Secret
-from roles.spec.errors import Need
-from roles.spec.secret import SecretError
 from tests.unit.spec_case import engine_text, load, only
 
 ROOT = Path(__file__).parents[2]
@@ -310,7 +310,7 @@ def test_a_name_that_its_connector_cannot_read_hits_its_host_alone(desk: Desk) -
 def test_a_template_that_cannot_be_rendered_is_told_before_the_connection(desk: Desk) -> None:
     desk.write(GOOD)
     (desk.folder / "inv.py").write_text(
-        "from roles.inventory import pyinfra_hosts\n"
+        "from roles.hosts import pyinfra_hosts\n"
         "import roles.job\n"
         "def broken(engine): raise ValueError('no such value')\n"
         "roles.job.engine_job = broken\n"

@@ -11,12 +11,12 @@ from typing import Any
 import pytest
 
 from roles.failing import HostFailed
+from roles.inventory.model import Kernel, Patch
+from roles.inventory.render import venv_path
 from roles.kernel import fleet, ladder, operations
 from roles.kernel.deploy import probe_request
 from roles.kernel.ladder import Situation, decide, request_key
 from roles.kernel.remote import Ended
-from roles.spec.model import Kernel, Patch
-from roles.spec.render import venv_path
 from sglangctl.sgl_kernel import cache
 from sglangctl.sgl_kernel.build import request
 from tests.kernel import sites

@@ -23,11 +23,11 @@ from pyinfra.api.operations import run_ops
 from pyinfra.context import ctx_state
 
 from roles import failing
+from roles.inventory import Secret
 from roles.readiness import follow, report
 from roles.readiness.operations import proved, reached, serving
 from roles.readiness.subject import Subject
 from roles.readiness.verify_cli import judge
-from roles.spec import Secret
 from sglangctl.state.config import Limits
 from sglangctl.state.journal import Writer
 from sglangctl.state.paths import Paths

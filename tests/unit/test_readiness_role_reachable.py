@@ -13,9 +13,9 @@ from typing import ClassVar
 
 import pytest
 
+from roles.inventory.secret import Secret
 from roles.readiness import reachable
 from roles.readiness.subject import Subject
-from roles.spec.secret import Secret
 
 
 class Server(ThreadingHTTPServer):

@@ -9,8 +9,8 @@ from pathlib import Path
 
 import pytest
 
-from roles.spec import InventoryError, load_inventory
-from roles.spec.render import environment
+from roles.inventory import InventoryError, load_inventory
+from roles.inventory.render import environment
 from tests.unit.spec_case import engine, engine_errors, load, only
 
 ENGINE_MISTAKES = [
@@ -355,7 +355,7 @@ def test_a_large_file_is_refused_before_it_is_parsed(tmp_path: Path) -> None:
 
 
 def test_many_values_are_refused_while_they_are_read(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("roles.spec.document.NODES", 500)
+    monkeypatch.setattr("roles.inventory.document.NODES", 500)
     # Counted while the file is read: what comes after is not even looked at.
     text = "hosts:\n" + "".join(f"  h{number}: 1\n" for number in range(600))
     with pytest.raises(InventoryError, match=r"hosts\.yml:25\d: too large: more than 500 values"):

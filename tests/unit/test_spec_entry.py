@@ -13,9 +13,9 @@ from pathlib import Path
 import paramiko
 import pytest
 
-from roles.inventory import pyinfra_hosts
-from roles.spec.entry import inventory_path
-from roles.spec.errors import InventoryError
+from roles.hosts import pyinfra_hosts
+from roles.inventory.entry import inventory_path
+from roles.inventory.errors import InventoryError
 
 ROOT = Path(__file__).parents[2]
 PYINFRA = Path(sys.executable).parent / "pyinfra"
@@ -149,7 +149,7 @@ def test_an_inventory_below_the_home_of_nobody_is_one_sentence(
 
 
 def test_examples_that_are_named_are_there() -> None:
-    from roles.spec.entry import EXAMPLES
+    from roles.inventory.entry import EXAMPLES
 
     for name in EXAMPLES:
         assert (ROOT / "inventory" / name).is_file()
@@ -169,7 +169,7 @@ def test_a_wrong_base_that_no_host_uses_is_told(
 
 
 def test_no_pyinfra_is_imported_by_the_spec() -> None:
-    script = "import sys, roles.spec, roles.spec.render, roles.spec.entry, roles.spec.variables\n"
+    script = "import sys, roles.inventory, roles.inventory.render, roles.inventory.entry, roles.inventory.variables\n"
     script += "print([name for name in sys.modules if name.startswith('pyinfra')])"
     done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, cwd=ROOT)
     assert done.stdout.strip() == "[]", done.stderr

@@ -10,8 +10,8 @@ import yaml
 from hypothesis import given
 from hypothesis import strategies as st
 
-from roles.spec import flags
-from roles.spec.render import render
+from roles.inventory import flags
+from roles.inventory.render import render
 from tests.unit.spec_case import engine, engine_errors
 
 

@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from roles.spec import InventoryError, load_inventory
-from roles.spec.model import HostEntry, Inventory
+from roles.inventory import InventoryError, load_inventory
+from roles.inventory.model import HostEntry, Inventory
 
 INVENTORY = Path(__file__).parents[2] / "inventory"
 

@@ -7,7 +7,7 @@ import copy
 from hypothesis import given
 from hypothesis import strategies as st
 
-from roles.spec.merge import deep_merge, has_path
+from roles.inventory.merge import deep_merge, has_path
 from tests.unit.spec_case import load, only
 
 SCALAR = st.none() | st.booleans() | st.integers() | st.text(max_size=3)

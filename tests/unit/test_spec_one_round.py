@@ -9,11 +9,11 @@ from typing import Any
 
 import pytest
 
+from roles.inventory.document import Document
+from roles.inventory.errors import Need
+from roles.inventory.load import build
+from roles.inventory.schema import definition
 from roles.job import make
-from roles.spec.document import Document
-from roles.spec.errors import Need
-from roles.spec.load import build
-from roles.spec.schema import definition
 from tests.unit.spec_case import engine_errors, load, only
 
 

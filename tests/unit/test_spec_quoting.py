@@ -15,7 +15,14 @@ import yaml
 from hypothesis import assume, example, given
 from hypothesis import strategies as st
 
-from roles.spec.quoting import config_value, env_value, exec_line, exec_word, is_writable, unit_word
+from roles.inventory.quoting import (
+    config_value,
+    env_value,
+    exec_line,
+    exec_word,
+    is_writable,
+    unit_word,
+)
 from sglangctl.masking.masker import read_engine_yaml, read_env
 
 NASTY = st.text(

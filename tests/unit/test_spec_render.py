@@ -12,8 +12,8 @@ from pathlib import Path
 import pytest
 import yaml
 
-from roles.spec import EngineSpec
-from roles.spec.render import (
+from roles.inventory import EngineSpec
+from roles.inventory.render import (
     Release,
     environment,
     logrotate,
@@ -252,7 +252,7 @@ def test_hostile_text_stays_text() -> None:
 
 
 def test_the_host_program_reads_its_files(tmp_path: Path) -> None:
-    from roles.spec.render import engine_config, engine_json, host_json
+    from roles.inventory.render import engine_config, engine_json, host_json
     from tests.unit.spec_case import engine_text, load, only
 
     body = (

@@ -13,10 +13,10 @@ import jsonschema
 import paramiko
 import pytest
 
-from roles.spec import schema, variables
-from roles.spec.document import Document, read
-from roles.spec.load import build
-from roles.spec.render import engine_json, host_json, render, venv_path
+from roles.inventory import schema, variables
+from roles.inventory.document import Document, read
+from roles.inventory.load import build
+from roles.inventory.render import engine_json, host_json, render, venv_path
 from sglangctl.state.config import Limits, Readiness
 
 INVENTORY = schema.SCHEMA.parent
@@ -176,7 +176,7 @@ def test_a_default_is_what_leaving_it_out_means(key: tuple[str, ...], tmp_path: 
 
 def test_the_readme_is_current() -> None:
     text = variables.README.read_text(encoding="utf-8")
-    assert variables.updated(text) == text, "run: python -m roles.spec.variables --write"
+    assert variables.updated(text) == text, "run: python -m roles.inventory.variables --write"
     for key in (*HOST_KEYS, *ENGINE_KEYS):
         assert f"| `{'.'.join(key)}` |" in text
 

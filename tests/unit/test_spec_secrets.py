@@ -12,10 +12,10 @@ from pathlib import Path
 
 import pytest
 
-from roles.spec import Secret, credentials, flags, render
-from roles.spec.entry import host_data
-from roles.spec.flag_names import FLAGS
-from roles.spec.render import engine_json
+from roles.inventory import Secret, credentials, flags, render
+from roles.inventory.entry import host_data
+from roles.inventory.flag_names import FLAGS
+from roles.inventory.render import engine_json
 from sglangctl.masking.masker import secrets_of
 from sglangctl.masking.scrub import scrub
 from sglangctl.state.files import masked_text

@@ -8,9 +8,9 @@ from pathlib import Path
 import paramiko
 import pytest
 
-from roles.spec.document import parse
-from roles.spec.errors import Need
-from roles.spec.load import build
+from roles.inventory.document import parse
+from roles.inventory.errors import Need
+from roles.inventory.load import build
 
 
 def mistakes(folder: Path, ssh: str, key_is_given: bool = False) -> list[str]:
@@ -58,7 +58,7 @@ def test_a_key_that_may_not_be_read(tmp_path: Path, monkeypatch: pytest.MonkeyPa
     def refused(*_: object) -> int:  # root, who runs the tests, may read everything
         raise PermissionError(13, "Permission denied")
 
-    monkeypatch.setattr("roles.spec.reading.os.open", refused)
+    monkeypatch.setattr("roles.inventory.reading.os.open", refused)
     (error,) = mistakes(tmp_path, "{key: key}")
     assert "which cannot be read: Permission denied" in error
 

@@ -7,9 +7,9 @@ from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field
 from typing import Any, Literal
 
-from roles.spec import nccl
-from roles.spec.errors import Mistake, Need
-from roles.spec.secret import Secret
+from roles.inventory import nccl
+from roles.inventory.errors import Mistake, Need
+from roles.inventory.secret import Secret
 from sglangctl.state.config import Drafter, Limits, Readiness
 
 FlagValue = bool | int | float | str | list[str | int | float] | dict[str, Any]

@@ -1,7 +1,7 @@
 """The README's tables of the inventory's keys and of the NCCL profiles, from their sources.
 
-python -m roles.spec.variables            # prints them
-python -m roles.spec.variables --write    # puts them between README.md's markers
+python -m roles.inventory.variables            # prints them
+python -m roles.inventory.variables --write    # puts them between README.md's markers
 """
 
 from __future__ import annotations
@@ -12,10 +12,10 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-from roles.spec import nccl, schema
+from roles.inventory import nccl, schema
 
 README = Path(__file__).resolve().parents[2] / "README.md"
-BEGIN = "<!-- variables:begin (python -m roles.spec.variables --write) -->"
+BEGIN = "<!-- variables:begin (python -m roles.inventory.variables --write) -->"
 END = "<!-- variables:end -->"
 HEAD = "| key | default | unit | meaning | example |\n|---|---|---|---|---|\n"
 
@@ -87,7 +87,7 @@ def main(arguments: list[str]) -> int:
     if arguments == ["--write"]:
         README.write_text(updated(README.read_text(encoding="utf-8")), encoding="utf-8")
     elif arguments:
-        print("usage: python -m roles.spec.variables [--write]", file=sys.stderr)
+        print("usage: python -m roles.inventory.variables [--write]", file=sys.stderr)
         return 2
     else:
         print(tables())

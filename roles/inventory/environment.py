@@ -16,9 +16,9 @@ from __future__ import annotations
 import re
 from typing import Any
 
-from roles.spec import credentials, nccl
-from roles.spec.errors import shown
-from roles.spec.schema import Report
+from roles.inventory import credentials, nccl
+from roles.inventory.errors import shown
+from roles.inventory.schema import Report
 from sglangctl.masking.masker import is_secret_name
 from sglangctl.masking.scrub import scrub
 

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from roles.spec import schema
-from roles.spec.document import Document
-from roles.spec.errors import Mistake, Need, Path, Problem, dotted
+from roles.inventory import schema
+from roles.inventory.document import Document
+from roles.inventory.errors import Mistake, Need, Path, Problem, dotted
 
 
 class Problems:

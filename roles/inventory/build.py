@@ -5,12 +5,12 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from roles.spec import nccl
-from roles.spec import pins as pinning
-from roles.spec.environment import number_text
-from roles.spec.errors import Path
-from roles.spec.model import EngineSpec, Install, Kernel, Model, Nccl
-from roles.spec.secret import Secret
+from roles.inventory import nccl
+from roles.inventory import pins as pinning
+from roles.inventory.environment import number_text
+from roles.inventory.errors import Path
+from roles.inventory.model import EngineSpec, Install, Kernel, Model, Nccl
+from roles.inventory.secret import Secret
 from sglangctl.state.config import Drafter, Limits, Readiness
 
 

@@ -10,8 +10,8 @@ import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
-from roles.spec import nccl_names
-from roles.spec.errors import closest
+from roles.inventory import nccl_names
+from roles.inventory.errors import closest
 
 
 @dataclass(frozen=True)

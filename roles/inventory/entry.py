@@ -8,9 +8,9 @@ import re
 from pathlib import Path
 from typing import Any
 
-from roles.spec.errors import InventoryError, shown
-from roles.spec.model import HostEntry
-from roles.spec.reading import UnreadableFile, expanded
+from roles.inventory.errors import InventoryError, shown
+from roles.inventory.model import HostEntry
+from roles.inventory.reading import UnreadableFile, expanded
 
 ROOT = Path(__file__).resolve().parents[2]
 EXAMPLES = ("minimal.example.yml", "kimi-8x-rtx-pro-6000.example.yml")

@@ -13,9 +13,9 @@ from contextlib import suppress
 from pathlib import Path as FilePath
 from typing import Any
 
-from roles.spec.errors import shown
-from roles.spec.reading import UnreadableFile, expanded, read_regular
-from roles.spec.schema import Report
+from roles.inventory.errors import shown
+from roles.inventory.reading import UnreadableFile, expanded, read_regular
+from roles.inventory.schema import Report
 
 LARGEST = 1024 * 1024
 """Bytes of a file that is read."""

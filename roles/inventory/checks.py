@@ -6,10 +6,10 @@ import ipaddress
 import re
 from typing import Any
 
-from roles.spec import credentials, environment, flag_names, flags, nccl, pins, places
-from roles.spec.errors import Path, closest, shown
-from roles.spec.quoting import is_writable
-from roles.spec.schema import Report, is_secret_place
+from roles.inventory import credentials, environment, flag_names, flags, nccl, pins, places
+from roles.inventory.errors import Path, closest, shown
+from roles.inventory.quoting import is_writable
+from roles.inventory.schema import Report, is_secret_place
 
 EAGLE_FAMILY = ("EAGLE", "EAGLE3", "NEXTN", "STANDALONE")
 

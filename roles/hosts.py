@@ -7,9 +7,9 @@ from pathlib import Path
 from typing import Any
 
 from roles import connecting
-from roles.spec.entry import host_data, inventory_path, pyinfra_name
-from roles.spec.errors import InventoryError
-from roles.spec.load import load_inventory
+from roles.inventory.entry import host_data, inventory_path, pyinfra_name
+from roles.inventory.errors import InventoryError
+from roles.inventory.load import load_inventory
 
 
 def pyinfra_hosts(path: str | Path | None = None) -> list[tuple[str, dict[str, Any]]]:

@@ -7,8 +7,8 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from roles.spec.errors import shown
-from roles.spec.reading import UnreadableFile, expanded, read_regular
+from roles.inventory.errors import shown
+from roles.inventory.reading import UnreadableFile, expanded, read_regular
 
 SHORTEST = 8
 """Characters; sglangctl's masking leaves words under 4 alone, and shorter keys are guessed."""

@@ -8,10 +8,10 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path as FilePath
 from typing import Any
 
-from roles.spec.errors import closest, shown
-from roles.spec.model import Kernel, Patch
-from roles.spec.reading import UnreadableFile, read_regular
-from roles.spec.schema import Report
+from roles.inventory.errors import closest, shown
+from roles.inventory.model import Kernel, Patch
+from roles.inventory.reading import UnreadableFile, read_regular
+from roles.inventory.schema import Report
 from sglangctl.sgl_kernel.library.cubins import parse_arch
 
 LARGEST_PATCH = 16 * 1024 * 1024

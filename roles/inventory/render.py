@@ -13,9 +13,9 @@ from typing import Any
 
 from jinja2 import Environment, FileSystemLoader, StrictUndefined
 
-from roles.spec import flags
-from roles.spec.model import EngineSpec, HostSpec
-from roles.spec.quoting import config_value, env_value, exec_line, unit_word
+from roles.inventory import flags
+from roles.inventory.model import EngineSpec, HostSpec
+from roles.inventory.quoting import config_value, env_value, exec_line, unit_word
 from sglangctl.state.config import EngineConfig, HostConfig
 from sglangctl.state.release import FILES
 

@@ -16,9 +16,9 @@ import re
 from collections.abc import Mapping
 from typing import Any
 
-from roles.spec.flag_names import FLAGS
-from roles.spec.model import FlagValue
-from roles.spec.quoting import config_value
+from roles.inventory.flag_names import FLAGS
+from roles.inventory.model import FlagValue
+from roles.inventory.quoting import config_value
 from sglangctl.masking.masker import is_secret_name
 
 

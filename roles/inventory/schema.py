@@ -13,7 +13,7 @@ import jsonschema
 from jsonschema import Draft202012Validator, ValidationError
 from jsonschema.validators import extend
 
-from roles.spec.errors import Path, closest, shown
+from roles.inventory.errors import Path, closest, shown
 from sglangctl.masking.masker import is_secret_name
 
 SCHEMA = FilePath(__file__).resolve().parents[2] / "inventory" / "schema.json"

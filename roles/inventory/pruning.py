@@ -6,8 +6,8 @@ import copy
 from collections.abc import Collection
 from typing import Any
 
-from roles.spec import schema
-from roles.spec.errors import Path
+from roles.inventory import schema
+from roles.inventory.errors import Path
 
 ROUNDS = 8
 """Each removes at least one level of what is wrong; an engine has fewer than that."""

@@ -6,9 +6,9 @@ import re
 from collections.abc import Mapping
 from typing import Any
 
-from roles.spec import credentials
-from roles.spec.errors import Path, shown
-from roles.spec.schema import Report
+from roles.inventory import credentials
+from roles.inventory.errors import Path, shown
+from roles.inventory.schema import Report
 
 
 def check(install: Mapping[str, Any], version: str, report: Report) -> None:

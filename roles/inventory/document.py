@@ -15,7 +15,7 @@ from typing import Any, cast
 
 import yaml
 
-from roles.spec.errors import InventoryError, Path, dotted, shown
+from roles.inventory.errors import InventoryError, Path, dotted, shown
 
 DEPTH = 40
 """Levels of nesting that are read; the schema needs fewer than ten."""

@@ -7,14 +7,14 @@ from collections.abc import Mapping
 from pathlib import Path as FilePath
 from typing import Any
 
-from roles.spec import checks, kernel, pruning, schema, ssh
-from roles.spec.build import build_engine
-from roles.spec.document import Document, read
-from roles.spec.errors import InventoryError, Mistake, Need, Path, closest, shown
-from roles.spec.merge import deep_merge, has_path
-from roles.spec.model import HostEntry, HostSpec, Inventory, Kernel
-from roles.spec.problems import Problems
-from roles.spec.secret import Secret, SecretError, read_secret
+from roles.inventory import checks, kernel, pruning, schema, ssh
+from roles.inventory.build import build_engine
+from roles.inventory.document import Document, read
+from roles.inventory.errors import InventoryError, Mistake, Need, Path, closest, shown
+from roles.inventory.merge import deep_merge, has_path
+from roles.inventory.model import HostEntry, HostSpec, Inventory, Kernel
+from roles.inventory.problems import Problems
+from roles.inventory.secret import Secret, SecretError, read_secret
 
 CONNECTORS = ("docker", "dockerssh", "local", "ssh")
 """pyinfra connectors of hosts that this tool can deploy to (`@docker/NAME`)."""

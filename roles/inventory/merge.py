@@ -5,7 +5,7 @@ from __future__ import annotations
 import copy
 from typing import Any
 
-from roles.spec.errors import Path
+from roles.inventory.errors import Path
 
 
 def deep_merge(base: Any, override: Any) -> Any:
