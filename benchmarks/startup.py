@@ -16,7 +16,7 @@ from typing import Any
 from benchmarks import evidence
 from sglangctl.startup import Startup
 from sglangctl.state import journal
-from tests import fuzz
+from tests.support import fuzz
 
 LIMIT_US = 20.0
 

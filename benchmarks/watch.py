@@ -3,7 +3,7 @@
     python3 -m benchmarks.watch [--ranks 8] [--seconds 30] [--evidence]
 
 While the engine loads and while it serves, on this machine, with a small process tree that has an
-engine's titles, port and endpoints (tests/unit/tiny_engine.py). The driver's own time is not in
+engine's titles, port and endpoints (tests/support/tiny_engine.py). The driver's own time is not in
 it: a machine without NVIDIA's driver has none. The limit is 2 % (issue: under 2 % of one core).
 """
 
@@ -21,8 +21,8 @@ from pathlib import Path
 from benchmarks import evidence
 from sglangctl.proc import procfs
 from sglangctl.state import journal
-from tests.unit.engine_host import free_port
-from tests.unit.tiny_engine import running
+from tests.support.engine_host import free_port
+from tests.support.tiny_engine import running
 
 LIMIT_PCT = 2.0
 SETTLE_S = 3.0

@@ -26,7 +26,7 @@ from roles.inventory.render import (
 )
 from tests.hosts.host import Host
 from tests.hosts.standins.install import install_into
-from tests.unit.spec_case import engine_text, load, only
+from tests.support.inventory_case import engine_text, load, only
 
 pytestmark = [pytest.mark.container, pytest.mark.timeout(900)]
 

@@ -1,0 +1,1 @@
+"""What several tests need: engines that answer, inventories as text, recorded events."""

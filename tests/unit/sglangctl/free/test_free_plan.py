@@ -1,0 +1,445 @@
+"""Plans from made-up situations: what may be ended, what refuses, and what would allow it."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import replace
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from sglangctl.free import planning, verdicts
+from sglangctl.free.model import Plan, Situation
+from sglangctl.gpu import gpus
+from sglangctl.holders import classes
+from sglangctl.holders.survey import Holder
+from sglangctl.state.config import EngineConfig, HostConfig
+from sglangctl.systemd.containers import Container
+from sglangctl.systemd.units import Unit
+from sglangctl.util import terminal
+from tests.unit.sglangctl.holders.test_holders import ENGINE
+
+KIMI = replace(ENGINE, gpus=(0, 1), replaces=("vllm-kimi.service",))
+QWEN = replace(ENGINE, name="qwen", unit="sglang-qwen.service", gpus=(2, 3))
+BOX = "e" * 64
+FREE = "on the host: sglangctl free kimi"
+
+
+def holder(pid: int, class_: str, uses: tuple[int, ...] = (0,), **facts: Any) -> Holder:
+    values: dict[str, Any] = {
+        "pid": pid,
+        "gpus": uses,
+        "uses": uses,
+        "class_": class_,
+        "reason": f"made up as {class_}",
+        "unit": facts.get("system_unit"),
+        "container": None,
+        "container_name": None,
+        "container_engine": None,
+        "uid": 1000,
+        "user": "bob",
+        "title": f"title of {pid}",
+        "command": (f"title of {pid}",),
+        "memory_mib": {},
+        "state": "S",
+        "started": "2026-11-29T17:00:00Z",
+        "start": pid,
+        "inode": pid,
+        "ppid": 1,
+        "session": pid,
+        "system_unit": None,
+        **facts,
+    }
+    return Holder(**values)
+
+
+def unit(name: str, **properties: str) -> Unit:
+    values = {"Id": name, "LoadState": "loaded", "ActiveState": "active", "Restart": "no"}
+    return Unit(name, {**values, "UnitFileState": "enabled", **properties})
+
+
+VLLM = unit("vllm-kimi.service")
+GONE = unit("vllm-kimi.service", LoadState="not-found", ActiveState="inactive", UnitFileState="")
+
+
+def plan(
+    *holders: Holder,
+    policy: str = "declared",
+    stop: bool = False,
+    units: tuple[Unit, ...] = (GONE,),
+    engine: EngineConfig = KIMI,
+    host: HostConfig | None = None,
+    containers: dict[str, Container] | None = None,
+    members: dict[str, tuple[int, ...]] | None = None,
+    **facts: Any,
+) -> Plan:
+    inside = members or {
+        one.name: tuple(item.pid for item in holders if item.system_unit == one.name)
+        for one in units
+    }
+    situation = Situation(
+        engine=engine,
+        host=host or HostConfig(),
+        siblings=(QWEN,),
+        holders=holders,
+        reading=facts.pop("reading", gpus.Reading((), "nvml")),
+        units={one.name: one for one in units},
+        members={name: pids for name, pids in inside.items() if pids},
+        containers=containers or {},
+        **facts,
+    )
+    return planning.make(situation, policy, stop)
+
+
+def ends(made: Plan) -> list[int]:
+    return [item.pid for item in made.processes_to_end]
+
+
+def test_nothing_to_do() -> None:
+    made = plan(engine=replace(KIMI, replaces=()))
+    assert made.empty
+    assert made.as_lines() == ["GPUs 0, 1 of kimi: nothing is in the way"]
+    assert made.to_json()["empty"] is True
+
+
+def test_a_unit_that_is_not_there_is_noted_and_no_failure() -> None:
+    note = (
+        "note: `replaces` of kimi names vllm-kimi.service, and this host has no such unit (removed "
+        "since, or misspelt)"
+    )
+    made = plan()
+    assert made.as_lines() == ["GPUs 0, 1 of kimi: nothing is in the way", note]
+    assert not made.refused
+    stopped = unit("vllm-kimi.service", ActiveState="inactive", UnitFileState="disabled")
+    assert note not in plan(units=(stopped,)).as_lines()
+
+
+def test_the_hint_stops_the_engine_too_where_that_is_on_these_gpus() -> None:
+    own = holder(6, "ours", system_unit="sglang-kimi.service")
+    units = (GONE, unit("sglang-kimi.service"))
+    (refusal,) = plan(holder(5, "foreign"), own, units=units, stop=True).refused
+    assert refusal.allow == f"{FREE} --stop --policy all"
+
+
+@pytest.mark.parametrize(
+    ("class_", "allowed_by"),
+    [
+        ("replaced", {"declared", "engines", "all"}),
+        ("engine", {"engines", "all"}),
+        ("foreign", {"all"}),
+        ("sibling", set()),
+        ("protected", set()),
+        ("ours", set()),
+    ],
+)
+def test_who_may_be_ended_by_which_policy(class_: str, allowed_by: set[str]) -> None:
+    for policy in classes.POLICIES:
+        made = plan(holder(7, class_, system_unit="sglang-kimi.service"), policy=policy)
+        assert (ends(made) == [7]) == (policy in allowed_by), policy
+        # What may not be ended refuses the whole plan; the protected stay and are not in the way.
+        refuses = policy not in allowed_by and class_ != "protected"
+        assert bool(made.refused) == refuses, policy
+        assert [item.pid for item in made.kept] == ([7] if class_ == "protected" else [])
+
+
+def test_a_refusal_says_who_why_and_the_exact_line_that_would_allow_it() -> None:
+    made = plan(holder(41, "engine"), holder(42, "replaced"))
+    (refusal,) = made.refused
+    assert (refusal.pid, refusal.allow) == (41, f"{FREE} --policy engines")
+    lines = made.as_lines()
+    assert lines[0] == (
+        "refused, nothing is changed: GPUs 0, 1 of kimi are held by what may not be ended"
+    )
+    assert "  41 title of 41 (engine, GPU 0): made up as engine" in lines
+    assert f"    allowed by: {FREE} --policy engines" in lines
+    assert any(line.startswith("otherwise would end 42") for line in lines)
+    assert (
+        "note: started by hand, without a unit of their own (41): nothing to roll back to" in lines
+    )
+
+
+@pytest.mark.parametrize(
+    ("item", "allow"),
+    [
+        (
+            holder(5, "engine", system_unit="ollama.service"),
+            f"`replaces: [ollama.service]` of kimi in the inventory, or {FREE} --policy engines",
+        ),
+        (holder(5, "engine", system_unit="session-3.scope"), f"{FREE} --policy engines"),
+        (
+            holder(5, "engine", system_unit="user@1000.service", unit="vllm.service"),
+            f"{FREE} --policy engines",
+        ),
+        (
+            holder(5, "engine", container=BOX, container_name="vllm-box"),
+            f"`containers: [vllm-box]` in the inventory, or {FREE} --policy engines",
+        ),
+        (holder(5, "foreign"), f"{FREE} --policy all"),
+        (
+            holder(5, "ours", system_unit="sglang-kimi.service"),
+            f"{FREE} --stop (it is kimi itself)",
+        ),
+    ],
+)
+def test_what_would_allow_it(item: Holder, allow: str) -> None:
+    (refusal,) = plan(item).refused
+    assert refusal.allow == allow
+
+
+def test_a_sibling_is_in_the_way_only_where_gpus_overlap() -> None:
+    # It has all devices open, as every CUDA process has; the inventory gives it 2 and 3.
+    sibling = holder(6, "sibling", (0, 1, 2, 3), system_unit=QWEN.unit)
+    made = plan(sibling)
+    assert not made.refused
+    assert [item.pid for item in made.kept] == [6]
+    on_ours = replace(sibling, memory_mib={1: 5000})
+    (refusal,) = plan(on_ours, policy="all").refused
+    assert "no policy ends a sibling" in refusal.allow
+    assert plan(sibling, engine=replace(KIMI, gpus="all"), policy="all").refused
+    assert plan(sibling, engine=replace(KIMI, gpus=(2,)), policy="all").refused
+
+
+def test_processes_on_other_gpus_are_left_out_of_every_decision() -> None:
+    others = [holder(8, name, (2,)) for name in ("engine", "foreign", "sibling", "protected")]
+    for policy in classes.POLICIES:
+        made = plan(*others, policy=policy)
+        assert made.empty and not made.kept
+
+
+def test_a_replaced_unit_is_stopped_and_disabled_with_all_that_is_in_it() -> None:
+    made = plan(
+        holder(20, "replaced", system_unit="vllm-kimi.service"),
+        holder(21, "replaced", (), system_unit="vllm-kimi.service"),
+        units=(VLLM,),
+    )
+    (step,) = made.units_to_stop
+    assert (step.unit, step.disable, step.pids, step.enabled) == (
+        "vllm-kimi.service",
+        True,
+        (20, 21),
+        "enabled",
+    )
+    assert ends(made) == []
+    assert made.as_lines() == [
+        "stop and disable vllm-kimi.service (replaced; active, enabled, 2 processes): "
+        "the inventory replaces it",
+        "  ends with it: 20 title of 20 (replaced, GPU 0, user bob)",
+        "  ends with it: 21 title of 21 (replaced, user bob)",
+    ]
+
+
+@pytest.mark.parametrize(
+    ("properties", "stopped", "disabled"),
+    [
+        ({"ActiveState": "inactive"}, True, True),  # enabled: it would come at the next boot
+        ({"ActiveState": "activating", "UnitFileState": "disabled"}, True, False),
+        ({"ActiveState": "failed", "UnitFileState": "static"}, False, False),
+        ({"ActiveState": "inactive", "UnitFileState": "disabled"}, False, False),
+        ({"LoadState": "not-found", "ActiveState": "inactive", "UnitFileState": ""}, False, False),
+    ],
+)
+def test_replaced_units_that_hold_nothing(
+    properties: dict[str, str], stopped: bool, disabled: bool
+) -> None:
+    made = plan(units=(unit("vllm-kimi.service", **properties),))
+    assert [step.disable for step in made.units_to_stop] == ([disabled] if stopped else [])
+
+
+def test_a_failed_unit_with_processes_left_is_still_stopped() -> None:
+    dead = unit("vllm-kimi.service", ActiveState="failed", UnitFileState="static")
+    made = plan(holder(30, "replaced", system_unit="vllm-kimi.service"), units=(dead,))
+    assert [step.pids for step in made.units_to_stop] == [(30,)]
+
+
+def test_orphans_of_a_replaced_unit_are_ended_also_without_a_gpu() -> None:
+    made = plan(holder(31, "replaced", ()), holder(32, "engine", (), ports=(8000,)))
+    assert ends(made) == [31]
+    assert not made.refused
+
+
+def test_an_engines_port_holder_goes_with_it() -> None:
+    family = {"session": 50, "uid": 9}
+    worker = holder(51, "engine", **family)
+    server = holder(52, "engine", (), ports=(8000,), **family)
+    stranger = holder(53, "engine", (), ports=(8000,), session=60, uid=9)
+    assert ends(plan(worker, server, stranger, policy="engines")) == [51, 52]
+    assert ends(plan(server, policy="engines")) == []
+
+
+def test_ours_is_stopped_by_stop_alone_and_never_disabled() -> None:
+    mine = unit("sglang-kimi.service")
+    item = holder(60, "ours", system_unit=mine.name)
+    assert plan(item, units=(mine,), policy="all").refused
+    made = plan(item, units=(mine,), stop=True)
+    assert [(step.unit, step.class_, step.disable) for step in made.units_to_stop] == [
+        ("sglang-kimi.service", "ours", False)
+    ]
+    assert not made.refused
+
+
+def test_replaces_may_not_name_an_engine_of_the_inventory() -> None:
+    engine = replace(KIMI, replaces=("sglang-qwen.service",))
+    made = plan(engine=engine, units=(unit("sglang-qwen.service"),), policy="all")
+    (refusal,) = made.refused
+    assert "`replaces` names the unit of qwen" in refusal.reason
+    assert made.units_to_stop == ()
+
+
+def test_a_protected_process_inside_what_would_be_stopped_refuses() -> None:
+    made = plan(
+        holder(70, "replaced", system_unit="vllm-kimi.service"),
+        holder(71, "protected", (), system_unit="vllm-kimi.service"),
+        units=(VLLM,),
+        policy="all",
+    )
+    (refusal,) = made.refused
+    assert refusal.pid == 71
+    assert "inside vllm-kimi.service" in refusal.reason
+
+
+def test_an_undeclared_service_is_stopped_whole_only_if_it_is_the_engine() -> None:
+    ollama = unit("ollama.service", MainPID="80", Restart="always")
+    main = holder(80, "engine", system_unit="ollama.service")
+    child = holder(81, "engine", system_unit="ollama.service")
+    made = plan(main, child, units=(ollama,), policy="engines")
+    assert [(step.unit, step.disable) for step in made.units_to_stop] == [("ollama.service", False)]
+    assert ends(made) == []
+    assert any("ollama.service is stopped and not disabled" in note for note in made.notes)
+    # Its main process is something else (cron, sshd, a shell): only the engine is ended.
+    cron = replace(ollama, properties={**ollama.properties, "MainPID": "79"})
+    made = plan(child, units=(cron,), policy="engines")
+    assert made.units_to_stop == ()
+    assert ends(made) == [81]
+    assert any("has Restart=always and will start 81 again" in note for note in made.notes)
+
+
+def test_a_scope_or_a_users_manager_is_never_stopped_whole() -> None:
+    for name in ("session-3.scope", "user@1000.service"):
+        login = unit(name, MainPID="90")
+        made = plan(holder(91, "engine", system_unit=name), units=(login,), policy="all")
+        assert made.units_to_stop == ()
+        assert ends(made) == [91]
+
+
+def test_timers_that_start_it_again_are_named() -> None:
+    made = plan(units=(unit("vllm-kimi.service", TriggeredBy="vllm.timer vllm.socket"),))
+    assert [note.split()[0] for note in made.notes] == ["vllm.timer", "vllm.socket"]
+
+
+def test_a_container_is_stopped_through_its_engine_only_if_named() -> None:
+    box = {BOX: Container(BOX, "vllm-box", "docker", "always")}
+    inside = holder(95, "replaced", container=BOX, container_name="vllm-box")
+    made = plan(inside, containers=box, host=HostConfig(containers=("vllm-box",)))
+    assert [(step.name, step.pids) for step in made.containers_to_stop] == [("vllm-box", (95,))]
+    assert ends(made) == []
+    other = replace(inside, class_="engine")
+    made = plan(other, containers=box, policy="engines")
+    assert made.containers_to_stop == ()
+    assert ends(made) == [95]
+    assert any("restart policy always" in note for note in made.notes)
+
+
+def test_the_plan_is_a_document_and_harmless_text() -> None:
+    nasty = holder(99, "engine", title="VLLM::\\x1b[31m", command=("VLLM::\x1b[31m",))
+    made = plan(replace(nasty, title=terminal.harmless("VLLM::\x1b[31m\n$(reboot)")))
+    document = json.loads(json.dumps(made.to_json()))
+    assert document["refused"][0]["class"] == "engine"
+    assert document["lines"] == made.as_lines()
+    assert all(line == terminal.harmless(line) for line in made.as_lines())
+
+
+def test_what_cannot_be_known_is_said() -> None:
+    made = plan(reading=gpus.Reading(None, None, "no driver"), unreadable=3, pidfds=False)
+    assert any("memory on the GPUs cannot be checked: no driver" in note for note in made.notes)
+    assert any("run it as root" in note for note in made.notes)
+    assert any("pidfds" in note for note in made.notes)
+
+
+CLASS = st.sampled_from(classes.CLASSES)
+UNITS = st.sampled_from([None, "vllm-kimi.service", "sglang-kimi.service", "sglang-qwen.service"])
+HOLDERS = st.lists(
+    st.builds(
+        lambda pid, class_, uses, name: holder(pid, class_, tuple(sorted(uses)), system_unit=name),
+        st.integers(1, 40),
+        CLASS,
+        st.sets(st.integers(0, 4)),
+        UNITS,
+    ),
+    max_size=8,
+    unique_by=lambda item: item.pid,
+)
+
+
+@given(found=HOLDERS, policy=st.sampled_from(sorted(classes.POLICIES)), stop=st.booleans())
+def test_never_ever(found: list[Holder], policy: str, stop: bool) -> None:
+    """Whatever the situation: no protected or sibling process is ended singly, ours only with
+    stop, and everything on the engine's GPUs is either ended, kept, or refuses the plan."""
+    made = plan(*found, policy=policy, stop=stop, units=(VLLM, unit("sglang-kimi.service")))
+    for item in made.processes_to_end:
+        assert item.class_ in classes.POLICIES[policy]
+    stopped = {step.unit for step in made.units_to_stop}
+    assert QWEN.unit not in stopped
+    assert (KIMI.unit in stopped) <= stop
+    handled = {item.pid for item in (*made.processes_to_end, *made.kept)}
+    handled |= {refusal.pid for refusal in made.refused if refusal.pid}
+    for item in found:
+        if {0, 1} & set(item.uses) and item.system_unit not in stopped:
+            assert item.pid in handled
+        if not {0, 1} & set(item.uses) and item.class_ in ("engine", "foreign"):
+            assert item.pid not in handled
+
+
+GPU = gpus.Gpu(0, "u", "n", "b", "12.0", 10, 97887, 0, 30.0, "580", power_limit_w=600.0)
+
+
+@pytest.mark.parametrize(
+    ("gpu", "verdict"),
+    [
+        (GPU, None),
+        (replace(GPU, memory_used_mib=None, utilization_pct=None, power_w=None), None),
+        (replace(GPU, memory_used_mib=1023), None),
+        (replace(GPU, memory_used_mib=1024), verdicts.MEMORY_WITHOUT_HOLDER),
+        (
+            replace(GPU, memory_used_mib=5000, processes=((77, 5000),)),
+            verdicts.MEMORY_OF_PROTECTED,
+        ),
+        (replace(GPU, utilization_pct=100, power_w=110.0), verdicts.WEDGED),
+        (replace(GPU, utilization_pct=100, power_w=110.0, power_limit_w=None), verdicts.WEDGED),
+        (replace(GPU, utilization_pct=100, power_w=500.0), None),
+        (replace(GPU, utilization_pct=100, power_w=110.0, processes=((5, 100),)), None),
+        (replace(GPU, error="lost"), verdicts.UNKNOWN_GPU),
+    ],
+)
+def test_what_the_gpus_say_once_nobody_is_left(gpu: gpus.Gpu, verdict: str | None) -> None:
+    found = verdicts.of_gpus([gpu], None, [77], KIMI.limits)
+    assert (found.name if found else None) == verdict
+    # A GPU that the engine does not use is nobody's business.
+    assert verdicts.of_gpus([gpu, replace(GPU, index=1)], [1], [77], KIMI.limits) is None
+
+
+def test_the_wedged_sentence_and_missing_gpus() -> None:
+    found = verdicts.of_gpus(
+        [replace(GPU, utilization_pct=100, power_w=110.0)], [0], [], KIMI.limits
+    )
+    assert found and "needs a GPU reset or reboot; no more killing" in found.sentence
+    found = verdicts.of_gpus([GPU], [0, 7], [], KIMI.limits)
+    assert found and "names GPU 7, which this host does not have" in found.sentence
+    assert verdicts.of_gpus(None, [0], [], KIMI.limits) is None
+
+
+@pytest.mark.parametrize(
+    ("state", "frozen", "name"),
+    [
+        ("D", False, verdicts.STUCK_IN_KERNEL),
+        ("D", True, verdicts.FROZEN),
+        ("S", False, verdicts.NOT_ENDED),
+        ("S", True, verdicts.FROZEN),
+    ],
+)
+def test_survivors_need_a_person(state: str, frozen: bool, name: str) -> None:
+    found = verdicts.of_survivor(5, "x", state, "nvidia_wait", frozen)
+    assert found.name == name
+    if name == verdicts.STUCK_IN_KERNEL:
+        assert "in nvidia_wait" in found.sentence and "reboot" in found.sentence

@@ -1,0 +1,247 @@
+from __future__ import annotations
+
+import json
+import os
+import re
+import socket
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from sglangctl import cli
+from sglangctl.gpu import gpus
+from sglangctl.holders import survey
+from sglangctl.proc import open_files
+from sglangctl.state.config import EngineConfig, HostConfig
+from tests.support.holding import devices, holding
+
+ENGINE = EngineConfig(
+    name="kimi",
+    unit="sglang-kimi.service",
+    user="sglang",
+    port=8000,
+    listen="127.0.0.1",
+    model="/models/kimi",
+    served_name="kimi",
+)
+CONTROL = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x9f]")
+
+
+@pytest.fixture
+def prefix(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> str:
+    """Two devices, no driver, and an inventory that is empty."""
+    monkeypatch.setattr(open_files, "DEVICES", devices(tmp_path))
+    monkeypatch.setattr(gpus, "read", lambda: gpus.Reading(None, None, "no driver in this test"))
+    monkeypatch.setenv("SGLANGCTL_ROOT", str(tmp_path / "root"))
+    return open_files.DEVICES
+
+
+def find(host: HostConfig | None = None) -> list[survey.Holder]:
+    return survey.find(ENGINE, host or HostConfig(), [])
+
+
+def test_a_holder_with_all_that_is_asked_of_it(prefix: str) -> None:
+    with holding(prefix, "0,1", ["VLLM::Worker_TP0"]) as child:
+        (found,) = find()
+        assert (found.pid, found.gpus) == (child.pid, (0, 1))
+        assert (found.class_, found.user, found.uid) == ("engine", "root", os.getuid())
+        assert found.title == "VLLM::Worker_TP0"
+        assert found.command == ("VLLM::Worker_TP0",)
+        assert found.memory_mib == {}
+        assert found.ppid == os.getpid()
+        assert found.session == os.getsid(0)
+        assert re.fullmatch(r"20\d\d-\d\d-\d\dT\d\d:\d\d:\d\dZ", found.started)
+        document = found.to_json()
+        assert document["class"] == "engine"
+        assert "class_" not in document
+    assert find() == []
+
+
+def test_memory_of_the_driver_is_added_and_the_device_number_translated(
+    prefix: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with holding(prefix, "0", ["a"]) as first, holding(prefix, "", ["b"]) as second:
+        gpu = gpus.Gpu(7, "u", "n", "b", "12.0", 1, 2, 3, 4.0, "d", minor=0)
+        other = gpus.Gpu(
+            8, "u", "n", "b", "12.0", 1, 2, 3, 4.0, "d", ((second.pid, 512), (first.pid, None))
+        )
+        monkeypatch.setattr(gpus, "read", lambda: gpus.Reading((gpu, other), "nvml"))
+        by_pid = {item.pid: item for item in find()}
+        assert by_pid[first.pid].gpus == (7, 8)
+        assert by_pid[first.pid].memory_mib == {8: None}
+        # Memory on it and no device open: seen all the same.
+        assert by_pid[second.pid].gpus == (8,)
+        assert by_pid[second.pid].memory_mib == {8: 512}
+
+
+@pytest.mark.parametrize(
+    ("opened", "memory", "used"),
+    [
+        # As counted on two H200s (driver 580): a process with a context on GPU 0, GPU 1 hidden ...
+        ({0: 23, 1: 3}, [0], {0}),
+        ({0: 3, 1: 7}, [], {1}),  # ... with GPU 1 visible and no context
+        ({0: 7, 1: 7}, [], {0, 1}),  # ... with both visible
+        ({0: 23, 1: 7, 2: 3}, [0], {0, 1}),
+        ({0: 3}, [], {0}),
+        ({0: 1, 1: 1}, [1], {0, 1}),
+        ({}, [2], {2}),
+        ({}, [], set()),
+    ],
+)
+def test_open_is_not_used(opened: dict[int, int], memory: list[int], used: set[int]) -> None:
+    assert open_files.used(opened, memory) == used
+
+
+def test_grep_for_an_engine_is_foreign(prefix: str) -> None:
+    with holding(prefix, "0", ["grep", "sglang.launch_server", "-"], "grep"):
+        (found,) = find()
+        assert found.class_ == "foreign"
+
+
+def test_control_nodes_are_no_gpus_and_deleted_nodes_are(prefix: str, tmp_path: Path) -> None:
+    (tmp_path / "nvidiactl").touch()
+    with open(tmp_path / "nvidiactl"), holding(prefix, "1", ["x"]):
+        os.unlink(tmp_path / "nvidia1")
+        (found,) = find()
+        assert found.gpus == (1,)
+
+
+def test_a_zombie_holds_nothing(prefix: str) -> None:
+    with holding(prefix, "0", ["x"]) as child:
+        os.kill(child.pid, 9)
+        os.waitid(os.P_PID, child.pid, os.WEXITED | os.WNOWAIT)  # dead, not yet collected
+        assert find() == []
+
+
+def test_whoever_listens_on_a_wanted_port_is_surveyed_too(prefix: str) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        port = server.getsockname()[1]
+        os.set_inheritable(server.fileno(), True)
+        child = subprocess.Popen(
+            ["VLLM::APIServer_0"],
+            executable="/bin/cat",
+            stdin=subprocess.PIPE,
+            pass_fds=[server.fileno()],
+        )
+    try:
+        facts = survey.survey([port]).facts
+        assert [(item.process.pid, item.ports, item.gpus) for item in facts] == [
+            (child.pid, (port,), ())
+        ]
+        assert find() == []  # a port is no GPU
+    finally:
+        child.kill()
+        child.wait()
+        assert child.stdin
+        child.stdin.close()
+
+
+HOSTILE = "VLLM::\x1b]0;owned\x07\x1b[31m\nroot   1  $(touch /tmp/pwned) `id` ‮gnp \x9b2J\r\t;rm"
+
+
+def test_hostile_names_are_shown_harmlessly(prefix: str, capsys) -> None:
+    with holding(prefix, "0", [HOSTILE]):
+        assert cli.main(["holders"]) == 0
+        shown = capsys.readouterr().out
+        assert not CONTROL.search(shown.replace("\n", ""))
+        assert "\u202e" not in shown
+        # One line for the holder and one for its reason: a name cannot forge a row.
+        assert [line for line in shown.splitlines() if line.startswith("root")] == []
+        assert "$(touch /tmp/pwned)" in shown
+        assert cli.main(["holders", "--json"]) == 0
+        text = capsys.readouterr().out
+        assert not CONTROL.search(text.rstrip("\n"))
+        (found,) = json.loads(text)["holders"]
+        assert found["command"] == [HOSTILE]
+        assert found["class"] == "engine"
+
+
+def test_a_command_line_of_100_kb(prefix: str, capsys) -> None:
+    long = "x" * 100_000
+    with holding(prefix, "0", ["VLLM::" + long]):
+        assert cli.main(["holders"]) == 0
+        shown = capsys.readouterr().out
+        assert max(map(len, shown.splitlines())) <= 160
+        assert cli.main(["holders", "--json"]) == 0
+        (found,) = json.loads(capsys.readouterr().out)["holders"]
+        assert found["command"] == ["VLLM::" + long]
+        assert len(found["reason"]) < 200
+
+
+def test_secrets_of_other_programs_are_not_repeated(prefix: str, tmp_path: Path, capsys) -> None:
+    module = tmp_path / "sglang"
+    module.mkdir()
+    (module / "launch_server.py").write_text("import sys; sys.stdin.read()")
+    argv = [sys.executable, "-m", "sglang.launch_server", "--api-key", "hunter2hunter2"]
+    argv += ["--hf-token=tok3ntok3n", "HF_TOKEN=abcdabcd", "--max-tokens", "17"]
+    old = os.environ.get("PYTHONPATH")
+    os.environ["PYTHONPATH"] = str(tmp_path)
+    try:
+        context = holding(prefix, "0", argv, sys.executable)
+        with context:
+            for arguments in (["holders"], ["holders", "--json"]):
+                assert cli.main(arguments) == 0
+                shown = capsys.readouterr().out
+                assert "hunter2" not in shown
+                assert "tok3n" not in shown
+                assert "abcdabcd" not in shown
+            assert '"--max-tokens", "17"' in shown
+            assert find()[0].class_ == "engine"
+    finally:
+        del os.environ["PYTHONPATH"]
+        if old is not None:
+            os.environ["PYTHONPATH"] = old
+
+
+def test_the_table_says_why_and_what_is_missing(prefix: str, capsys) -> None:
+    with holding(prefix, "0", ["VLLM::Worker"]), holding(prefix, "1", ["other"]):
+        assert cli.main(["holders"]) == 0
+        shown = capsys.readouterr().out
+        assert "GPU numbers are not to be had: no driver in this test" in shown
+        assert "engine: vLLM, by its title VLLM::Worker" in shown
+        assert cli.main(["holders", "--gpu", "1"]) == 0
+        shown = capsys.readouterr().out
+        assert "VLLM" not in shown
+        assert "foreign" in shown
+    assert cli.main(["holders", "--json", "--gpu", "5"]) == 0
+    assert json.loads(capsys.readouterr().out) == {
+        "v": 1,
+        "holders": [],
+        "gpus": None,
+        "reason": "no driver in this test",
+    }
+
+
+def test_an_engine_that_is_not_there_and_a_broken_inventory(prefix: str, capsys, tmp_path) -> None:
+    assert cli.main(["holders", "--engine", "no\x1bne"]) == 2
+    assert "no engine is configured on this host" in capsys.readouterr().err
+    (tmp_path / "root/etc/sglangctl/engines").mkdir(parents=True)
+    (tmp_path / "root/etc/sglangctl/engines/kimi.json").write_text("{")
+    assert cli.main(["holders", "--engine", "no\x1bne"]) == 2
+    said = capsys.readouterr()
+    assert "kimi.json is not JSON" in said.err and said.out == ""
+    folder = tmp_path / "root/etc/sglangctl"
+    (folder / "host.json").write_text("{")
+    assert cli.main(["holders"]) == 2
+    said = capsys.readouterr()
+    assert "host.json" in said.err and "kimi.json" in said.err
+    assert said.out  # who holds the GPUs is shown all the same
+
+
+@pytest.mark.skipif(os.getuid() != 0, reason="needs root, to become someone else")
+def test_without_root_it_counts_what_it_could_not_see(prefix: str, monkeypatch, capsys) -> None:
+    child = os.fork()
+    if child == 0:
+        os.setresuid(65534, 65534, 65534)
+        os._exit(0 if open_files.scan().unreadable > 0 else 1)
+    assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0
+    assert open_files.scan().unreadable == 0
+    monkeypatch.setattr(
+        survey, "survey", lambda: survey.Survey((), gpus.Reading((), "nvml"), unreadable=3)
+    )
+    assert cli.main(["holders"]) == 0
+    assert capsys.readouterr().err == (
+        "3 processes of other users could not be looked at: run it as root\n"
+    )

@@ -1,0 +1,132 @@
+"""Progress and estimates, with their errors."""
+
+from __future__ import annotations
+
+import pytest
+
+from sglangctl.startup import Startup
+from sglangctl.startup.progress import Counter
+from tests.support.startup_events import MAIN, feed, launch, log, processes, raw
+
+
+def bar(t: float, done: int, total: int = 64) -> dict[str, object]:
+    percent = done * 100 // total
+    text = f"\rMulti-thread loading shards: {percent:3d}% Completed | {done}/{total} [00:00<?]"
+    return raw(t, text)
+
+
+def test_shards_and_their_pace() -> None:
+    startup = Startup()
+    feed(startup, launch(), log(50, "Load weight begin. avail mem=93.00 GB"))
+    for done in range(17):
+        said = feed(startup, bar(60 + done * 10, done))
+    assert said.progress == "target: 16 of 64 shards"
+    assert said.detail is not None
+    assert (said.detail.what, said.detail.done, said.detail.total) == ("target", 16, 64)
+    assert said.eta_s == pytest.approx(480, rel=0.02)
+    assert said.eta_error_s == pytest.approx(72, rel=0.1)
+    assert said.eta_until == "loading"
+
+
+def test_an_uneven_pace_has_a_larger_error() -> None:
+    even, bursty = Counter("target", "shards", 64), Counter("target", "shards", 64)
+    t = 0.0
+    for done in range(9):
+        even.update(done * 10, done)
+        bursty.update(t, done)
+        t += 2.0 if done < 4 else 18.0
+    one, two = even.eta(80), bursty.eta(t)
+    assert one is not None and two is not None
+    assert two[1] > 2 * one[1]
+    assert abs(two[0] - 56 * 18) <= two[1] + 56 * 9
+
+
+def test_a_late_shard_widens_the_estimate() -> None:
+    counter = Counter("target", "shards", 64)
+    for done in range(9):
+        counter.update(done * 10, done)
+    now, later = counter.eta(80), counter.eta(200)
+    assert now is not None and later is not None
+    assert later[1] > now[1] + 100
+
+
+def test_no_estimate_without_two_steps() -> None:
+    startup = Startup()
+    feed(startup, launch(), log(50, "Load weight begin. avail mem=93.00 GB"))
+    said = feed(startup, bar(60, 1))
+    assert (said.progress, said.eta_s, said.eta_error_s) == ("target: 1 of 64 shards", None, None)
+
+
+def test_bytes_where_no_shard_comes() -> None:
+    startup = Startup()
+    feed(startup, launch(weights_bytes={"target": 100 * 10**9}))
+    feed(startup, processes(40, {**MAIN, "read_bytes": 3 * 10**9}))
+    feed(startup, log(50, "Load weight begin. avail mem=93.00 GB"), bar(51, 0))
+    for step in range(1, 11):
+        read = 3 * 10**9 + step * 2 * 10**9
+        said = feed(startup, processes(50 + step * 10, {**MAIN, "read_bytes": read}))
+    assert said.progress == "target: 20.0 of 100.0 GB"
+    assert said.eta_s == pytest.approx(400, rel=0.05)
+    assert said.eta_error_s is not None and said.eta_error_s >= 0.15 * said.eta_s * 0.9
+
+
+def test_bytes_between_bursts_of_shards() -> None:
+    startup = Startup()
+    feed(startup, launch(weights_bytes={"target": 100 * 10**9}))
+    feed(startup, log(50, "Load weight begin. avail mem=93.00 GB"), bar(51, 0), bar(52, 30))
+    said = feed(startup, processes(60, {**MAIN, "read_bytes": 48 * 10**9}))
+    assert said.progress == "target: 30 of 64 shards"
+    said = feed(startup, processes(90, {**MAIN, "read_bytes": 60 * 10**9}))
+    assert said.progress == "target: 60.0 of 100.0 GB"
+    assert feed(startup, bar(91, 55)).progress == "target: 55 of 64 shards"
+
+
+def test_graphs() -> None:
+    startup = Startup()
+    feed(startup, launch(), log(50, "Capture target decode CUDA graph begin. backend=full"))
+    for done in range(10):
+        text = f"Capturing batches (bs=8 avail_mem=9 GB):  1%|█ | {done}/36 [00:00<00:00]\r"
+        said = feed(startup, raw(51 + done, text))
+    assert (said.phase, said.progress) == ("capturing", "target decode: 9 of 36 graphs")
+    assert said.eta_s == pytest.approx(27, rel=0.05)
+
+
+def test_history_gives_an_estimate_to_serving() -> None:
+    history = {"importing": 25.0, "loading": 400.0, "capturing": 60.0, "serving": 9000.0}
+    startup = Startup()
+    said = feed(startup, launch(history=history), raw(5, "a warning\n"))
+    assert (said.eta_s, said.eta_until) == (485.0, "serving")
+    feed(startup, log(50, "Load weight begin. avail mem=93.00 GB"))
+    for done in range(17):
+        said = feed(startup, bar(60 + done * 10, done))
+    assert said.eta_s == pytest.approx(480 + 60, rel=0.02)
+    assert said.eta_error_s is not None and said.eta_error_s > 72
+
+
+def test_the_estimate_shrinks_with_the_clock() -> None:
+    startup = Startup()
+    feed(startup, launch(history={"importing": 30.0}), raw(5, "a warning\n"))
+    assert startup.tick(15).eta_s == 20.0
+    # Overdue: "0 s left" for minutes would be a lie.
+    assert startup.tick(60).eta_s is None
+
+
+def test_nothing_is_counted_after_it_serves() -> None:
+    startup = Startup()
+    feed(startup, launch(), bar(5, 3), log(9, "INFO:     Uvicorn running on http://h:30000"))
+    said = feed(startup, log(10, "The server is fired up and ready to roll!"))
+    assert (said.outcome, said.progress, said.eta_s) == ("serving", None, None)
+
+
+def test_as_dict_is_json() -> None:
+    import json
+
+    startup = Startup()
+    feed(startup, launch(), log(50, "Load weight begin. avail mem=93.00 GB"))
+    document = feed(startup, bar(60, 1)).as_dict()
+    assert json.loads(json.dumps(document))["detail"] == {
+        "what": "target",
+        "unit": "shards",
+        "done": 1,
+        "total": 64,
+    }
