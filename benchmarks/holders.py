@@ -26,8 +26,8 @@ COMMAND = ("holders", "--json")
 RUN = """
 import sys
 sys.path.insert(0, sys.argv.pop(1))
-from sglangctl import openfiles
-openfiles.DEVICES = sys.argv.pop(1)
+from sglangctl.proc import open_files
+open_files.DEVICES = sys.argv.pop(1)
 from sglangctl.cli import main
 sys.exit(main(sys.argv[1:]))
 """

@@ -62,7 +62,7 @@ def timed(argv: list[str], text: str | None, rounds: int) -> dict[str, float]:
 def driver_s() -> float:
     """What the driver itself takes, asked in a process of its own."""
     code = (
-        "import sys, time; sys.path.insert(0, sys.argv[1]); from sglangctl import gpus, systemd;"
+        "import sys, time; sys.path.insert(0, sys.argv[1]); from sglangctl.gpu import gpus;"
         "began = time.perf_counter(); gpus.read(); print(time.perf_counter() - began)"
     )
     root = str(Path(__file__).resolve().parents[1])

@@ -47,7 +47,7 @@ COMMANDS = (
     Command(
         "bundle", "sglangctl.commands.bundle", "one tar.gz of evidence, safe for a public issue"
     ),
-    Command("kernel", "sglangctl.sgl_kernel.command", "inspect, check and build sgl-kernel"),
+    Command("kernel", "sglangctl.commands.kernel", "inspect, check and build sgl-kernel"),
     Command("replay", "sglangctl.commands.replay", "judge a recorded journal again"),
     Command(
         "probe", "sglangctl.probe.document", "one JSON document about this host", operator=False

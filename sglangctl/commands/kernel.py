@@ -12,19 +12,31 @@ import argparse
 import importlib
 
 SUBCOMMANDS = {
-    "inspect": ("inspect_command", "what a wheel, folder or installed kernel holds: 0 usable"),
-    "check": ("check_command", "import it and run one operation: 0 ok, 1 failed, 2 not run"),
-    "build": ("build_command", "build one from source, in a unit of its own"),
-    "install": ("install_command", "install a wheel, other kernels' leftovers taken away"),
-    "locks": ("jit_locks", "locks that a killed JIT compiler left behind (--clean removes them)"),
-    "survey": ("survey", "what a deploy wants to know, as one document"),
+    "inspect": (
+        "sglangctl.commands.kernel_inspect",
+        "what a wheel, folder or installed kernel holds: 0 usable",
+    ),
+    "check": (
+        "sglangctl.commands.kernel_check",
+        "import it and run one operation: 0 ok, 1 failed, 2 not run",
+    ),
+    "build": ("sglangctl.commands.kernel_build", "build one from source, in a unit of its own"),
+    "install": (
+        "sglangctl.commands.kernel_install",
+        "install a wheel, other kernels' leftovers taken away",
+    ),
+    "locks": (
+        "sglangctl.free.jit_locks",
+        "locks that a killed JIT compiler left behind (--clean removes them)",
+    ),
+    "survey": ("sglangctl.sgl_kernel.survey", "what a deploy wants to know, as one document"),
 }
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     commands = parser.add_subparsers(dest="subcommand", required=True, metavar="COMMAND")
     for name, (module, summary) in SUBCOMMANDS.items():
-        loaded = importlib.import_module(f"sglangctl.sgl_kernel.{module}")
+        loaded = importlib.import_module(module)
         child = commands.add_parser(
             name,
             help=summary,
@@ -36,4 +48,4 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(args: argparse.Namespace) -> int:
     module, _ = SUBCOMMANDS[args.subcommand]
-    return int(importlib.import_module(f"sglangctl.sgl_kernel.{module}").run(args))
+    return int(importlib.import_module(module).run(args))

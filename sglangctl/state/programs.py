@@ -39,7 +39,7 @@ def again() -> list[str]:
     python, origin = sys.executable or "python3", os.path.realpath(sys.argv[0])
     if origin.endswith(".pyz"):
         return [python, "-I", "-S", origin]
-    return [python, "-I", "-c", FROM_CHECKOUT, str(Path(__file__).resolve().parents[1])]
+    return [python, "-I", "-c", FROM_CHECKOUT, str(Path(__file__).resolve().parents[2])]
 
 
 def prune(paths: Paths) -> list[Path]:

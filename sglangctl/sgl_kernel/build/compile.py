@@ -163,7 +163,7 @@ def read_report(path: Path) -> tuple[bool, str]:
 
 
 def _inject(root: Path) -> Path:
-    data = pkgutil.get_data("sglangctl.sgl_kernel", MODULE)
+    data = pkgutil.get_data("sglangctl.sgl_kernel.build", MODULE)
     if data is None:
         raise BuildError(f"{MODULE} is not in this program", "deploy again")
     path = root / MODULE

@@ -33,7 +33,7 @@ from sglangctl.state.journal import Writer
 from sglangctl.state.paths import Paths
 
 CHECKOUT = Path(__file__).parents[4]
-HERE = Path(__file__).parent / "readiness_role"
+HERE = CHECKOUT / "tests/support/readiness_role"
 UNIT = {
     **{"active": "activating", "sub": "start-post", "result": "success", "invocation_id": "aa"},
     **{"restarts": 0, "job": True, "watch": "active"},

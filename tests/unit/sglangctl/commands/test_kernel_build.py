@@ -14,8 +14,8 @@ import pytest
 
 from roles.host import program
 from sglangctl.cli import main
+from sglangctl.commands import kernel_build
 from sglangctl.proc import procfs
-from sglangctl.sgl_kernel import build_command
 from sglangctl.sgl_kernel.build import request, unit
 from sglangctl.state import programs
 from sglangctl.state.paths import Paths
@@ -53,8 +53,8 @@ def write(tmp_path: Path) -> tuple[str, str]:
 
 def wait_for(what: str, key: str, paths: Paths) -> None:
     end = time.monotonic() + 60
-    while build_command.state(key, paths) != what:
-        assert time.monotonic() < end, build_command.state(key, paths)
+    while kernel_build.state(key, paths) != what:
+        assert time.monotonic() < end, kernel_build.state(key, paths)
         time.sleep(0.05)
 
 
@@ -90,7 +90,7 @@ def test_a_second_start_does_not_see_the_end_of_the_first(paths: Paths, tmp_path
         time.sleep(0.05)
     nvcc(tmp_path, seconds=2)
     assert main(["kernel", "build", file]) == 0
-    assert build_command.state(key, paths) == "running"
+    assert kernel_build.state(key, paths) == "running"
     wait_for("failed", key, paths)
 
 

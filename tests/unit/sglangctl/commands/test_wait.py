@@ -226,14 +226,14 @@ sys.stdin.read()
 def test_the_engines_user_sees_the_watch_and_cannot_keep_it_away() -> None:
     """The starts folder as a deploy makes it, and a process of the engine's user in it that has
     taken every lock that it can get."""
-    look = "from sglangctl import watch_lock as w; import sys, pathlib as p; "
+    look = "from sglangctl.watch import lock as w; import sys, pathlib as p; "
     look += "print(w.watched(p.Path(sys.argv[1])))"
     with passable() as folder:
         os.chown(folder, 0, 4242)
         folder.chmod(0o2750)
         watch_lock.acquire(folder).close()  # so that the files are there
         with passable() as program:
-            shutil.copytree(Path(watch_lock.__file__).parent, program / "sglangctl")
+            shutil.copytree(Path(watch_lock.__file__).parents[1], program / "sglangctl")
 
             def seen() -> str:
                 argv = [*as_user(4242), sys.executable, "-c", look, str(folder)]

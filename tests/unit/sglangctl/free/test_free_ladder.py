@@ -424,7 +424,7 @@ def test_without_root_it_says_so_and_does_nothing(prefix: str) -> None:
 def test_two_hundred_rounds_of_pid_reuse_kill_no_innocent() -> None:
     """In a pid namespace of its own: the holder exits while it is being freed, and its pid is
     taken by somebody else."""
-    script = Path(__file__).with_name("pid_reuse.py")
+    script = Path(__file__).parents[3] / "support/pid_reuse.py"
     command = ["unshare", "--pid", "--fork", "--mount-proc", sys.executable, str(script), "200"]
     if subprocess.run([*command[:4], "true"], capture_output=True).returncode:
         pytest.skip("cannot make a pid namespace here")

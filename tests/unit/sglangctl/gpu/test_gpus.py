@@ -162,7 +162,7 @@ def test_importing_it_is_cheap() -> None:
             "-c",
             "import sys; sys.path.insert(0, sys.argv[1]); import sglangctl.gpu.gpus;"
             "print('subprocess' in sys.modules)",
-            str(Path(gpus.__file__).parents[1]),
+            str(Path(gpus.__file__).parents[2]),
         ],
         capture_output=True,
         text=True,

@@ -230,8 +230,8 @@ def test_one_build_at_a_time(tmp_path: Path) -> None:
     (tmp_path / "j").mkdir()
     script = (
         "import sys,time; sys.path.insert(0, sys.argv[1])\n"
-        "from pathlib import Path\nfrom sglangctl.sgl_kernel.build import build_lock\n"
-        "from sglangctl.paths import Paths\n"
+        "from pathlib import Path\nfrom sglangctl.sgl_kernel.build.build import build_lock\n"
+        "from sglangctl.state.paths import Paths\n"
         f"with build_lock(Paths(Path(sys.argv[2])), {KEY!r}, print):\n"
         "    print(1, flush=True); time.sleep(60)\n"
     )

@@ -19,8 +19,8 @@ from tests.support.holding import as_user, passable
 HOLD = """
 import sys
 from pathlib import Path
-from sglangctl.lock import locked
-from sglangctl.paths import Paths
+from sglangctl.state.lock import locked
+from sglangctl.state.paths import Paths
 with locked(Paths(Path(sys.argv[1])), "chat", "switch of chat to release 0123456789ab"):
     print("held", flush=True)
     sys.stdin.read()

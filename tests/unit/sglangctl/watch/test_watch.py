@@ -383,7 +383,7 @@ def broken_watch(defect: str, *arguments: str) -> list[str]:
     """A watch with a defect, planted by a line of Python."""
     lines = [
         "import sys",
-        "from sglangctl import collect, follow_run, http_probe",
+        "from sglangctl.engine import http as http_probe; from sglangctl.watch import collect, follow_run",
         "from sglangctl.cli import main",
         "def broken(*words, **more): raise TypeError('planted')",
         defect,
