@@ -65,6 +65,7 @@ def subject_of(spec: EngineSpec) -> Subject:
         name=spec.name,
         unit=spec.unit,
         served_name=spec.model.served_name,
+        port=spec.port,
         limits=spec.limits,
         reachable_at=spec.reachable_at,
         api_key=spec.api_key,

@@ -50,7 +50,7 @@ def serving(
 
         serving(
             name="Wait for kimi",
-            subject=Subject("kimi", "sglang-kimi.service", "kimi-k2.5"),
+            subject=Subject("kimi", "sglang-kimi.service", "kimi-k2.5", 8000),
             settled=lambda: False,
         )
     """
@@ -109,11 +109,11 @@ def reached(subject: Subject, settled: Callable[[], bool]) -> Commands:
         return
 
     def run(state: State, host: Host) -> None:
+        before = known(host, subject.name)
         with interruptible():
-            found = reach(subject)
+            found = reach(subject, proven=before is not None and before.exit == 0)
         if found is None:
             return
-        before = known(host, subject.name)
         if before is not None:
             record(host, replace(before, reachable=found.ok))
         if not found.ok:

@@ -1,18 +1,26 @@
-"""Can clients reach the service? Asked from the controller, apart from how the engine is."""
+"""Can clients reach the service? Asked from the controller, apart from how the engine is.
+
+Who answers there cannot be seen from here. So the api key goes only where the certificate is right
+(https), or to the engine's own port when its host has just shown that the engine owns it; name and
+way to that host are then trusted as its clients trust them.
+"""
 
 from __future__ import annotations
 
 import json
 import threading
 import time
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
+from urllib.parse import urlsplit
 
 import requests
 import urllib3
 
 from roles.inventory.secret import SecretError
 from roles.readiness.subject import Subject
+from sglangctl.masking.masker import Masker
 from sglangctl.util.terminal import cut, harmless
 
 TIMEOUT_S = 10.0
@@ -34,8 +42,9 @@ class Reach:
     sentence: str
 
 
-def reach(subject: Subject) -> Reach | None:
-    """GET /v1/models where the inventory says clients go; None where it says nothing."""
+def reach(subject: Subject, proven: bool) -> Reach | None:
+    """GET /v1/models where the inventory says clients go; None where it says nothing. `proven`: the
+    host has shown in this run that the engine's port is the engine's."""
     if subject.reachable_at is None:
         return None
     url = subject.reachable_at.rstrip("/") + "/v1/models"
@@ -43,10 +52,11 @@ def reach(subject: Subject) -> Reach | None:
         key = subject.api_key.reveal() if subject.api_key else None
     except SecretError as error:
         return Reach(None, url, f"{url} cannot be asked without the api key: {error}")
+    safe = url.startswith("https://") or (proven and urlsplit(url).port == subject.port)
     for attempt in range(TRIES):
         if attempt:
             time.sleep(PAUSE_S)
-        result = _ask(url, subject, key)
+        result = _ask(url, subject, key, safe)
         if result.ok:
             break
     return result
@@ -59,10 +69,13 @@ class _Answer:
     error: str | None = None
 
 
-def _ask(url: str, subject: Subject, key: str | None) -> Reach:
+def _ask(url: str, subject: Subject, key: str | None, safe: bool) -> Reach:
+    mask = Masker([key] if key else []).mask
     answer = _Answer(error=f"its answer did not end within {WHOLE_S:g} s")
     # requests limits each wait for a piece, not the whole: in a thread, it can be left behind.
-    asking = threading.Thread(target=_get, args=(url, key, answer), daemon=True)
+    asking = threading.Thread(
+        target=_get, args=(url, key if safe else None, answer, mask), daemon=True
+    )
     asking.start()
     asking.join(WHOLE_S)
     if answer.error is not None:
@@ -71,6 +84,14 @@ def _ask(url: str, subject: Subject, key: str | None) -> Reach:
             url,
             f"{url} cannot be reached from here ({answer.error}): look at `listen`, the "
             "firewall, the name and the proxy in front of it",
+        )
+    if answer.status in (401, 403) and key and not safe:
+        return Reach(
+            False,
+            url,
+            f"{url} answers {answer.status} without the api key, which does not go over plain http "
+            "to another port than the engine's: write https:// or that port, or leave "
+            "readiness.reachable_at out",
         )
     if answer.status in (401, 403):
         return Reach(False, url, f"{url} answers {answer.status}: it wants another api key")
@@ -83,7 +104,7 @@ def _ask(url: str, subject: Subject, key: str | None) -> Reach:
         )
     found = _models(answer.body)
     if subject.served_name not in found:
-        names = cut(harmless(", ".join(found)), 200) or "no model"
+        names = cut(harmless(mask(", ".join(found))), 200) or "no model"
         return Reach(
             False,
             url,
@@ -92,7 +113,7 @@ def _ask(url: str, subject: Subject, key: str | None) -> Reach:
     return Reach(True, url, f"{url} answers and serves {subject.served_name}")
 
 
-def _get(url: str, key: str | None, answer: _Answer) -> None:
+def _get(url: str, key: str | None, answer: _Answer, mask: Callable[[str], str]) -> None:
     """Fill in the answer; its error becomes None when all is there."""
     headers = {"Accept-Encoding": "identity"}
     if key:
@@ -109,7 +130,7 @@ def _get(url: str, key: str | None, answer: _Answer) -> None:
                 # As it came: what is compressed, unasked, may be of any size.
                 answer.body = response.raw.read(LARGEST, decode_content=False)
         except (requests.RequestException, urllib3.exceptions.HTTPError) as error:
-            answer.error = _short(error)
+            answer.error = _short(error, mask)
             return
     answer.error = None
 
@@ -127,9 +148,9 @@ def _models(body: bytes) -> list[str]:
     ]
 
 
-def _short(error: Exception) -> str:
+def _short(error: Exception, mask: Callable[[str], str]) -> str:
     if isinstance(error, (requests.Timeout, urllib3.exceptions.TimeoutError)):
         return f"no answer within {TIMEOUT_S:g} s"
     cause: object = error.args[0] if error.args else error
     reason = getattr(cause, "reason", cause)
-    return cut(harmless(str(reason).rpartition(": ")[2] or type(error).__name__), 150)
+    return cut(harmless(mask(str(reason)).rpartition(": ")[2] or type(error).__name__), 150)

@@ -21,6 +21,7 @@ class Subject:
     name: str
     unit: str
     served_name: str
+    port: int
     limits: Limits = field(default_factory=Limits)
     reachable_at: str | None = None
     api_key: Secret | None = field(default=None, repr=False)

@@ -14,6 +14,7 @@ import argparse
 import json
 import sys
 from dataclasses import asdict, dataclass
+from functools import partial
 from typing import Any
 
 from sglangctl.engine import processes, readiness_facts
@@ -92,10 +93,10 @@ def verify(
             return not_running(config, paths, state)
         pid = state.main_pid
         folder = cgroup.folder_of_unit(state.control_group)
-        pids = cgroup.pids_in(folder) if folder else processes.group_of(pid)
     else:
-        pids = processes.group_of(pid)
-    where = endpoint(config, paths)
+        folder = None
+    members = partial(cgroup.pids_in, folder) if folder else partial(processes.group_of, pid)
+    where, pids = endpoint(config, paths, members), members()
     found = readiness_facts.gather(config, where, pid, pids, say=lambda text: _say(text, quiet))
     return judged(config, paths, found, decide(config, found.facts))
 

@@ -146,10 +146,10 @@ class Waiting:
             except OSError:
                 offset = 0  # not there yet, or not ours to read: the tail says which
         recorder = Recorder(self.startup)
-        where = endpoint(self.config, self.paths)
-        collection = Collection(
-            self.config, self.run, where, Logtail(log, offset), recorder, prove=False
-        )
+        where = endpoint(self.config, self.paths, self.run.pids)
+        tail = Logtail(log, offset)
+        tail.mask = where.mask  # evidence is shown
+        collection = Collection(self.config, self.run, where, tail, recorder, prove=False)
         launch = fields(
             self.config, self.paths, self.run.main_pid, self.run.id, self.run.launched, Masker(())
         )

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import http.client
 import time
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
@@ -78,7 +79,7 @@ def generate(
         # 0.5.23 answers with the accept length of this very request, 0.5.16 ignores the key.
         "return_spec_tokens_details": True,
     }
-    stream = Stream()
+    stream = Stream(where.mask)
     began = time.monotonic()
     try:
         with exchange(where, timeout_s) as talk:
@@ -92,7 +93,7 @@ def generate(
                     talk.seconds(),
                     body=stream.body(),
                     text_ok=False,
-                    fault=f"/v1/chat/completions answered {status}: {message_of(raw)}",
+                    fault=f"/v1/chat/completions answered {status}: {message_of(raw, where.mask)}",
                 )
             for line in talk.lines():
                 stream.feed(line, talk.seconds())
@@ -122,9 +123,11 @@ def generate(
 
 
 class Stream:
-    """Folds the lines of a server-sent-event stream of chat chunks."""
+    """Folds the lines of a server-sent-event stream of chat chunks. Its texts are masked before
+    they are cut: a cut secret would not be found any more."""
 
-    def __init__(self) -> None:
+    def __init__(self, mask: Callable[[str], str] = str) -> None:
+        self._mask = mask
         self.error: str | None = None
         self.first_s: float | None = None
         self.last_s: float | None = None
@@ -137,11 +140,12 @@ class Stream:
     def keep(self, raw: bytes) -> None:
         """Keep the beginning of the raw answer."""
         if len(self._raw) < BODY_KEPT:
-            self._raw = (self._raw + raw)[:BODY_KEPT]
+            text = self._mask(raw.decode("utf-8", "backslashreplace"))
+            self._raw = (self._raw + text.encode())[:BODY_KEPT]
 
     @property
     def text(self) -> str:
-        return "".join(self._pieces)
+        return self._mask("".join(self._pieces))
 
     def body(self) -> str:
         return self._raw.decode("utf-8", "backslashreplace")
@@ -159,7 +163,7 @@ class Stream:
             self._odd("is not a JSON object", data)
             return
         if chunk.get("error"):
-            self.error = f"the engine reports an error: {message_of(data)}"
+            self.error = f"the engine reports an error: {message_of(data, self._mask)}"
         usage = chunk.get("usage")
         made = usage.get("completion_tokens") if isinstance(usage, dict) else None
         if made is not None:
@@ -187,7 +191,7 @@ class Stream:
                 self.last_s = seconds
 
     def _odd(self, words: str, data: bytes) -> None:
-        begin = data[:60].decode("utf-8", "backslashreplace")
+        begin = self._mask(data.decode("utf-8", "backslashreplace"))[:60]
         self.error = self.error or f"a piece of the answer {words}: {begin}"
 
     def _speculation(self, chunk: dict[str, Any]) -> None:
@@ -236,8 +240,8 @@ def repeated_piece(text: str) -> str | None:
     return None
 
 
-def message_of(raw: bytes) -> str:
-    """The message of an error answer, at most 200 characters; else the beginning of the answer."""
+def message_of(raw: bytes, mask: Callable[[str], str] = str) -> str:
+    """The message of an error answer, masked, at most 200 characters; else the answer's beginning."""
     document = loads(raw)
     found: Any = document
     if isinstance(document, dict):
@@ -245,7 +249,7 @@ def message_of(raw: bytes) -> str:
         found = error.get("message") if isinstance(error, dict) else error
         found = found or document.get("message") or document.get("detail")
     text = found if isinstance(found, str) else raw.decode("utf-8", "backslashreplace")
-    return " ".join(text.split())[:200]
+    return " ".join(mask(text).split())[:200]
 
 
 def _unexpected(text: str, readiness: Readiness, prompt: str | None) -> str | None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import http.client
 import json
 import queue
+import socket
 import ssl
 import threading
 import time
@@ -13,8 +14,10 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
 
+from sglangctl.engine import peer
 from sglangctl.engine.bounded_socket import BoundedSocket
-from sglangctl.masking.masker import read_engine_yaml
+from sglangctl.engine.peer import Pids
+from sglangctl.masking.masker import Masker, read_engine_yaml, secrets_of
 from sglangctl.state.config import EngineConfig
 from sglangctl.state.paths import Paths
 
@@ -32,12 +35,19 @@ class Endpoint:
     port: int
     tls: bool = False
     api_key: str | None = None
+    ours: Pids = tuple
+    """Who gets the key: a connection that none of them holds is asked without it."""
+    mask: Callable[[str], str] = str
+    """Takes the engine's secrets out of what it, or whoever answers in its place, says."""
 
     def __repr__(self) -> str:
         return f"Endpoint({self.host}:{self.port}, tls={self.tls})"
 
-    def headers(self) -> dict[str, str]:
-        return {"Authorization": f"Bearer {self.api_key}"} if self.api_key else {}
+    def headers(self, connection: socket.socket) -> dict[str, str]:
+        """Of a request over this connection, which is open already."""
+        if not self.api_key or not peer.is_ours(connection, self.ours):
+            return {}
+        return {"Authorization": f"Bearer {self.api_key}"}
 
 
 @dataclass(frozen=True)
@@ -65,14 +75,15 @@ def loads(raw: bytes) -> Any:
         return None
 
 
-def endpoint(config: EngineConfig, paths: Paths) -> Endpoint:
-    """The engine's address as this host reaches it, and its key from the live release.
+def endpoint(config: EngineConfig, paths: Paths, ours: Pids) -> Endpoint:
+    """The engine's address as this host reaches it, and its key from the live release, for `ours`.
 
     PermissionError passes through: a question without the key would be answered 401 and the
     engine called broken. No release yet: no key.
     """
+    release = paths.current(config.name).resolve()
     try:
-        flags = read_engine_yaml(paths.current(config.name) / "engine.yaml")
+        flags = read_engine_yaml(release / "engine.yaml")
     except FileNotFoundError:
         flags = {}
     key = flags.get("api-key")
@@ -81,6 +92,8 @@ def endpoint(config: EngineConfig, paths: Paths) -> Endpoint:
         port=config.port,
         tls=bool(flags.get("ssl-certfile")),
         api_key=str(key) if key else None,
+        ours=ours,
+        mask=Masker(secrets_of(release)).mask,
     )
 
 
@@ -116,9 +129,9 @@ class Exchange:
         """Send a GET, or a POST of `document`; returns the status once the headers are here."""
         connection = self._connection
         connection.connect()
+        headers = self._where.headers(connection.sock)
         self._socket = BoundedSocket(connection.sock, self.deadline, WIRE_LIMIT)
         connection.sock = self._socket
-        headers = self._where.headers()
         if document is None:
             connection.request("GET", path, headers=headers)
         else:

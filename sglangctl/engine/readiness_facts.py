@@ -60,14 +60,16 @@ def gather(
     speculative: str | None = None
     faults: tuple[str, ...] = ()
     faulty = tuple(wrong(processes))
-    if health.status == 200 and port_ours is not False and not faulty:
+    # Where nobody can see whose port it is, the key is not sent, and a refusal would prove nothing.
+    answers = port_ours if where.api_key else port_ours is not False
+    if health.status == 200 and answers and not faulty:
         say("asking for a generation")
         generation = generate(
             where, config.served_name, config.readiness, config.limits.generate_timeout_s
         )
         if config.drafter is not None:
             info = ask(where, "/server_info", INFO_TIMEOUT_S)
-            speculative, faults = speculation(config.drafter, info)
+            speculative, faults = speculation(config.drafter, info, where.mask)
             if generation.text_ok:
                 say("measuring the accept length")
                 acceptance = accept_length.measure(
@@ -83,7 +85,7 @@ def gather(
         port_owner=port_words,
         health=health.status,
         health_error=health.error,
-        served_models=served_models(models),
+        served_models=served_models(models, where.mask),
         ranks_alive=ranks_alive(processes),
         ranks_wrong=faulty,
         generation_ok=generation.text_ok if generation else None,
@@ -99,17 +101,19 @@ def gather(
     )
 
 
-def served_models(answer: Answer) -> tuple[str, ...] | None:
-    """The ids in an answer of /v1/models; None when it is no such answer."""
+def served_models(answer: Answer, mask: Callable[[str], str] = str) -> tuple[str, ...] | None:
+    """The ids in an answer of /v1/models, masked; None when it is no such answer."""
     document = answer.json() if answer.status == 200 else None
     items = document.get("data") if isinstance(document, dict) else None
     if not isinstance(items, list):
         return None
     ids = [item.get("id") for item in items if isinstance(item, dict)]
-    return tuple(identifier for identifier in ids if isinstance(identifier, str))
+    return tuple(mask(identifier) for identifier in ids if isinstance(identifier, str))
 
 
-def speculation(declared: Drafter, info: Answer) -> tuple[str | None, tuple[str, ...]]:
+def speculation(
+    declared: Drafter, info: Answer, mask: Callable[[str], str] = str
+) -> tuple[str | None, tuple[str, ...]]:
     """The algorithm that runs ("" none, None unknown) and what differs from what is declared."""
     document = info.json() if info.status == 200 else None
     if not isinstance(document, dict) or "speculative_algorithm" not in document:
@@ -118,7 +122,7 @@ def speculation(declared: Drafter, info: Answer) -> tuple[str | None, tuple[str,
     if not isinstance(running, str) or not running:
         return "", ()
     faults = []
-    running = running[:100]
+    running = mask(running)[:100]
     if running.upper() not in _names_of(declared.algorithm):
         faults.append(f"runs {running}, declared is {declared.algorithm}")
     pairs: tuple[tuple[str, Any, str], ...] = (
@@ -130,7 +134,7 @@ def speculation(declared: Drafter, info: Answer) -> tuple[str | None, tuple[str,
     for words, wanted, key in pairs:
         found = document.get(key)
         if wanted is not None and found is not None and found != wanted:
-            faults.append(f"{words} {str(found)[:200]}, declared is {wanted}")
+            faults.append(f"{words} {mask(str(found))[:200]}, declared is {wanted}")
     return running, tuple(faults)
 
 

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import ipaddress
+import socket
 import sys
 from collections.abc import Iterable
 from dataclasses import dataclass
+from typing import Any
 
 from sglangctl.proc import procfs
 
@@ -20,6 +22,16 @@ class Listener:
 
     address: str
     port: int
+    inode: int
+
+
+@dataclass(frozen=True)
+class End:
+    """One end of a connection. `inode` 0: no process has it, not accepted yet or let go of."""
+
+    address: str
+    port: int
+    state: str
     inode: int
 
 
@@ -65,6 +77,27 @@ def connections(port: int, pid: int | None = None) -> int | None:
     return found
 
 
+def listeners_at(address: str, port: int) -> list[Listener]:
+    """The listening sockets here that may take a connection to this address."""
+    return [item for item in listeners(port=port) if item.address in (address, "0.0.0.0", "::")]
+
+
+def far_end(connection: socket.socket) -> End | None:
+    """The other end of a connected TCP socket, where it is in our network namespace, else None.
+    OSError when it is not connected."""
+    near, far = _plain(connection.getsockname()), _plain(connection.getpeername())
+    for name in ("tcp", "tcp6"):
+        try:
+            with open(f"{procfs.PROC}/self/net/{name}", encoding="ascii") as file:
+                lines = [line.split() for line in file if f":{far[1]:04X} " in line]
+        except OSError:
+            continue
+        for words in lines:
+            if len(words) > 9 and (_end(words[1]), _end(words[2])) == (far, near):
+                return End(*far, words[3], int(words[9]))
+    return None
+
+
 def holders_of(inodes: Iterable[int], pids: Iterable[int] | None = None) -> dict[int, list[int]]:
     """Socket inode -> the processes (of all, or of `pids`) that have it open."""
     names = {f"socket:[{inode}]": inode for inode in inodes}
@@ -95,11 +128,27 @@ def parse(text: str) -> list[Listener]:
     return found
 
 
+def _end(text: str) -> tuple[str, int] | None:
+    host, _, port = text.rpartition(":")
+    try:
+        return address_of(host), int(port, 16)
+    except ValueError:
+        return None
+
+
+def _plain(name: tuple[Any, ...]) -> tuple[str, int]:
+    """A socket's name as `address_of` writes it."""
+    return _written(ipaddress.ip_address(name[0].partition("%")[0])), name[1]
+
+
 def address_of(text: str) -> str:
     """`0100007F` -> `127.0.0.1`: 32-bit words in the machine's byte order; ValueError if not."""
     raw = bytes.fromhex(text)
     if sys.byteorder == "little":
         raw = b"".join(raw[at : at + 4][::-1] for at in range(0, len(raw), 4))
-    address = ipaddress.ip_address(raw)
+    return _written(ipaddress.ip_address(raw))
+
+
+def _written(address: ipaddress.IPv4Address | ipaddress.IPv6Address) -> str:
     mapped = getattr(address, "ipv4_mapped", None)
     return str(mapped or address)

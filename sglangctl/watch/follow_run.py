@@ -70,7 +70,7 @@ class Follow:
         self._collection = Collection(
             config,
             run,
-            endpoint(config, paths),
+            endpoint(config, paths, run.pids),
             tail,
             self._recorder,
             prove=self.outcome not in ("ready", "degraded")

@@ -18,7 +18,7 @@ from roles.readiness.subject import Subject
 from sglangctl.startup.summary import Story
 
 link.GIVE_UP_S = float(os.environ.get("TEST_GIVE_UP_S", link.GIVE_UP_S))
-SUBJECT = Subject("demo", "sglang-demo.service", "demo-model")
+SUBJECT = Subject("demo", "sglang-demo.service", "demo-model", 8000)
 arrived: dict[int, list[str]] = {}
 feed = Story.feed
 

@@ -9,7 +9,7 @@ from roles.readiness.report import report_once
 from roles.readiness.subject import Subject
 
 SUBJECT = Subject(
-    "tiny", "sglang-tiny.service", "tiny", reachable_at=os.environ.get("TEST_REACHABLE_AT")
+    "tiny", "sglang-tiny.service", "tiny", 8000, reachable_at=os.environ.get("TEST_REACHABLE_AT")
 )
 
 report_once("serving")

@@ -8,7 +8,7 @@ from roles.readiness.operations import reached, serving
 from roles.readiness.report import report_once
 from roles.readiness.subject import Subject
 
-SUBJECT = Subject("kimi", "sglang-kimi.service", "kimi-k2.5", program=("/no/such/program",))
+SUBJECT = Subject("kimi", "sglang-kimi.service", "kimi-k2.5", 8000, program=("/no/such/program",))
 
 
 def settled() -> bool:

@@ -66,7 +66,7 @@ class Host:
         self.now += seconds
 
     def follow(self, limits: Limits = Limits()) -> follow.Ending:  # noqa: B008 (frozen)
-        subject = Subject("kimi", "sglang-kimi.service", "kimi-k2.5", limits)
+        subject = Subject("kimi", "sglang-kimi.service", "kimi-k2.5", 8000, limits)
         follower = follow.Follower(subject, self.ask, self.say, lambda: self.now, self.sleep)
         return follower.run()
 

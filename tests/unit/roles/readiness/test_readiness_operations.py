@@ -131,7 +131,14 @@ class Bench:
         state = State(Inventory((list(hosts), {})), Config())
         subjects = [
             Subject(
-                name, f"sglang-{name}.service", "kimi-k2.5", limits, reachable_at, api_key, program
+                name,
+                f"sglang-{name}.service",
+                "kimi-k2.5",
+                8000,
+                limits,
+                reachable_at,
+                api_key,
+                program,
             )
             for name in engines
         ]

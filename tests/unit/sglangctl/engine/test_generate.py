@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import json
+import os
 import time
 
 import pytest
@@ -16,7 +17,7 @@ PLAIN = Readiness()
 
 
 def where(engine: Engine, api_key: str | None = None) -> Endpoint:
-    return Endpoint("127.0.0.1", engine.port, api_key=api_key)
+    return Endpoint("127.0.0.1", engine.port, api_key=api_key, ours=lambda: [os.getpid()])
 
 
 def test_a_streamed_answer_with_its_speed() -> None:

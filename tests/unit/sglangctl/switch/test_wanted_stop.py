@@ -126,7 +126,7 @@ def test_the_deploy_that_followed_it(paths: Paths) -> None:
     story = Story(Startup())
     for event in read(paths.latest_journal("tiny")):
         story.feed(event)
-    subject = Subject("tiny", "sglang-tiny.service", "tiny")
+    subject = Subject("tiny", "sglang-tiny.service", "tiny", 8000)
     unit = {"active": "inactive", "sub": "dead", "result": "success"}
     result = verdict.of_ending(subject, Ending("verdict", story, unit, START))
     assert (result.exit, result.stopped_by) == (1, SWITCH)
@@ -140,7 +140,7 @@ def test_the_deploy_that_followed_it(paths: Paths) -> None:
 def test_the_proof_of_an_engine_that_was_stopped() -> None:
     found = {"outcome": "failed", "cause": "killed", "status": 1, "sentence": "tiny does not run"}
     document = {"v": 1, "verify": {**found, "stopped_by": SWITCH}}
-    subject = Subject("tiny", "sglang-tiny.service", "tiny")
+    subject = Subject("tiny", "sglang-tiny.service", "tiny", 8000)
     lines = verdict.lines(verdict.of_verify(subject, [json.dumps(document)]))
     assert lines[0] == "tiny: stopped"
     assert lines[1] == "  tiny does not run"
