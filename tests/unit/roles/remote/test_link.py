@@ -66,8 +66,8 @@ def test_no_answer_is_asked_for_again() -> None:
     host = Host([9.0, 9.0, 0.0])
     assert made(host, said).run("true").ok
     assert len(host.calls) == 3
-    assert [line.partition(":")[0] for line in said[::2]] == ["link lost (no answer for 0.1 s)"] * 2
-    assert all(line.startswith("link is back after") for line in said[1::2])
+    assert ["lost" in line and "0.1 s" in line for line in said] == [True, False, True, False]
+    assert ["back" in line for line in said] == [False, True, False, True]
 
 
 def test_a_command_has_its_own_time() -> None:

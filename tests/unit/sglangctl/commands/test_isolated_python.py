@@ -16,7 +16,7 @@ from sglangctl.sgl_kernel.build.record import BuildError
 from sglangctl.sgl_kernel.library import check, cubins, install
 from sglangctl.state import programs
 from sglangctl.state.paths import Paths
-from tests.unit.sglangctl.sgl_kernel.test_kernel_pure import a_request
+from tests.support.kernel_requests import a_request
 
 CHECKOUT = Path(__file__).resolve().parents[4]
 WITHOUT = {

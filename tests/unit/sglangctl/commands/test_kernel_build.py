@@ -19,7 +19,7 @@ from sglangctl.proc import procfs
 from sglangctl.sgl_kernel.build import request, unit
 from sglangctl.state import programs
 from sglangctl.state.paths import Paths
-from tests.unit.sglangctl.sgl_kernel.test_kernel_pure import a_request
+from tests.support.kernel_requests import a_request
 
 NVCC = """#!/bin/sh
 sleep {seconds}

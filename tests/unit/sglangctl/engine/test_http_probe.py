@@ -59,8 +59,18 @@ def test_a_server_that_accepts_and_says_nothing() -> None:
     assert (answer.status, answer.error) == (None, "TimeoutError")
 
 
-@pytest.mark.parametrize("said", [b"", b"SSH-2.0-OpenSSH_9.2\r\n", b"HTTP/1.1 200 OK\r\nConte"])
-def test_a_server_that_is_no_http_server(said: bytes) -> None:
+@pytest.mark.parametrize(
+    ("said", "status", "error"),
+    [
+        (b"", None, "RemoteDisconnected"),
+        (b"SSH-2.0-OpenSSH_9.2\r\n", None, "BadStatusLine"),
+        (b"HTTP/1.1 200 OK\r\nConte", 200, None),  # the status is there, whatever lacks
+        (b"HTTP/1.1 200 OK\r\nContent-Length: 9\r\n\r\n{}", 200, None),
+    ],
+)
+def test_a_server_that_is_no_http_server(
+    said: bytes, status: int | None, error: str | None
+) -> None:
     with socket.socket() as server:
         server.bind(("127.0.0.1", 0))
         server.listen()
@@ -75,10 +85,7 @@ def test_a_server_that_is_no_http_server(said: bytes) -> None:
         thread.start()
         answer = ask(Endpoint("127.0.0.1", server.getsockname()[1]), "/health", 5)
         thread.join()
-    if said.startswith(b"HTTP"):
-        assert answer.status == 200 or answer.error
-    else:
-        assert answer.status is None and answer.error
+    assert (answer.status, answer.error) == (status, error)
 
 
 def test_one_question_in_flight_at_a_time() -> None:

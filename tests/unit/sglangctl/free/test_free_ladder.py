@@ -24,8 +24,8 @@ from sglangctl.state.config import HostConfig, Limits
 from sglangctl.state.paths import Paths
 from sglangctl.systemd import systemctl
 from sglangctl.util import heartbeat
+from tests.support.engine_config import ENGINE
 from tests.support.holding import devices, holding
-from tests.unit.sglangctl.holders.test_holders import ENGINE
 
 LIMITS = Limits(term_s=1.0, kill_s=3.0, devices_s=2.0, respawn_s=0.3)
 KIMI = replace(ENGINE, limits=LIMITS)

@@ -22,10 +22,10 @@ from sglangctl.state.switch_error import SwitchError
 from sglangctl.switch import stop, transaction
 from sglangctl.switch.journal import Record, followed
 from sglangctl.systemd import systemctl
+from tests.support.engine_config import ENGINE
+from tests.support.free_plans import plan as made_plan
+from tests.support.free_plans import unit
 from tests.support.holding import devices, holding
-from tests.unit.sglangctl.free.test_free_plan import plan as made_plan
-from tests.unit.sglangctl.free.test_free_plan import unit
-from tests.unit.sglangctl.holders.test_holders import ENGINE
 
 OLD = "vllm-old.service"
 KIMI = replace(ENGINE, replaces=(OLD,))

@@ -14,18 +14,10 @@ from sglangctl import cli
 from sglangctl.gpu import gpus
 from sglangctl.holders import survey
 from sglangctl.proc import open_files
-from sglangctl.state.config import EngineConfig, HostConfig
+from sglangctl.state.config import HostConfig
+from tests.support.engine_config import ENGINE
 from tests.support.holding import devices, holding
 
-ENGINE = EngineConfig(
-    name="kimi",
-    unit="sglang-kimi.service",
-    user="sglang",
-    port=8000,
-    listen="127.0.0.1",
-    model="/models/kimi",
-    served_name="kimi",
-)
 CONTROL = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x9f]")
 
 

@@ -22,8 +22,8 @@ from sglangctl.state import release
 from sglangctl.state.journal import Writer
 from sglangctl.state.paths import Paths
 from sglangctl.systemd import systemctl
+from tests.support.engine_config import ENGINE
 from tests.support.holding import devices, holding
-from tests.unit.sglangctl.holders.test_holders import ENGINE
 
 KIMI = {**asdict(ENGINE), "replaces": ["vllm-kimi.service"]}
 

@@ -15,6 +15,7 @@ from sglangctl.sgl_kernel import key
 from sglangctl.sgl_kernel.build import jobs, progress, request
 from sglangctl.sgl_kernel.build.compile import read_report
 from sglangctl.sgl_kernel.build.environment import requirements
+from tests.support.kernel_requests import a_request, inputs
 
 GIB = 1024
 
@@ -95,20 +96,6 @@ def test_cgroup_v1_room(tmp_path: Path) -> None:
     assert memory.cgroup_room_mib("5:memory:/\n", tmp_path) is None
 
 
-def inputs(**changes: object) -> key.Inputs:
-    values: dict = {
-        "commit": "a" * 40,
-        "patches": (),
-        "torch": "2.14.1+cu130",
-        "cuda": "13.0",
-        "python": "cp312",
-        "machine": "x86_64",
-        "arch": "120a",
-        "flags": request.cmake_flags("120a"),
-    }
-    return key.Inputs(**{**values, **changes})
-
-
 def test_the_key_is_the_same_everywhere() -> None:
     # Written down: another value means that every wheel of every fleet is built again.
     assert key.make(inputs()) == "5f5227a6f7b154ab35e4a7c4"
@@ -171,12 +158,6 @@ def test_the_inventory_s_arguments_win_and_are_sorted() -> None:
 )
 def test_native_architecture(sm: str, arch: str) -> None:
     assert request.native(sm) == arch
-
-
-def a_request(**changes: object) -> request.Request:
-    made = inputs()
-    values: dict = {"key": key.make(made), "inputs": made, "git_url": "https://example.org/x.git"}
-    return request.Request(**{**values, **changes})
 
 
 def test_a_request_survives_its_json() -> None:

@@ -14,7 +14,7 @@ from sglangctl.state.files import link_atomic
 from sglangctl.state.paths import Paths
 from sglangctl.state.release import FILES
 from sglangctl.switch import forecast, remove
-from tests.unit.sglangctl.switch.test_remove import OURS, make, paths  # noqa: F401 (a fixture)
+from tests.support.unit_files import OURS, make
 
 
 def everything(root: Path) -> set[str]:
@@ -48,7 +48,7 @@ def furnish(where: Paths) -> None:
 
 @pytest.mark.parametrize("alone", [True, False])
 def test_a_removal_deletes_what_its_plan_says(
-    paths: Paths,  # noqa: F811
+    paths: Paths,
     alone: bool,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
@@ -72,7 +72,7 @@ def test_a_removal_deletes_what_its_plan_says(
     assert (str(paths.program_link) in wanted) == alone
 
 
-def test_what_stays_is_said(paths: Paths) -> None:  # noqa: F811
+def test_what_stays_is_said(paths: Paths) -> None:
     make(paths, "var/cache/sglang/kimi/hub/w.safetensors")
     make(paths, "etc/systemd/system/sglang-watch@.service", "[Unit]\n")
     lines = forecast.removal("kimi", paths)["lines"]
@@ -81,13 +81,13 @@ def test_what_stays_is_said(paths: Paths) -> None:  # noqa: F811
     assert not any("sglang-watch@" in line for line in lines)
 
 
-def test_a_unit_of_somebody_else_refuses_the_removal(paths: Paths) -> None:  # noqa: F811
+def test_a_unit_of_somebody_else_refuses_the_removal(paths: Paths) -> None:
     unit = make(paths, "etc/systemd/system/sglang-kimi.service", "[Unit]\n")
     plan = forecast.removal("kimi", paths)
     assert plan == {"lines": [], "refused": f"{unit} was not made by sglang-provision"}
 
 
-def test_a_release_that_is_not_whole_is_told(paths: Paths) -> None:  # noqa: F811
+def test_a_release_that_is_not_whole_is_told(paths: Paths) -> None:
     for name in FILES:
         make(paths, f"var/lib/sglangctl/other/releases/{'a' * 64}/{name}", "no document")
     make(paths, f"opt/sglang/venvs/0123456789abcdef/{ownership.MARKER}")
@@ -97,7 +97,7 @@ def test_a_release_that_is_not_whole_is_told(paths: Paths) -> None:  # noqa: F81
     assert plan["refused"] == str(error.value)
 
 
-def test_an_engine_without_a_configuration_is_looked_at_too(paths: Paths) -> None:  # noqa: F811
+def test_an_engine_without_a_configuration_is_looked_at_too(paths: Paths) -> None:
     make(paths, "etc/systemd/system/sglang-kimi.service", OURS)
     request = document.parse_request('{"remove": ["kimi"]}')
     found = document.probe(request, paths)
@@ -107,7 +107,7 @@ def test_an_engine_without_a_configuration_is_looked_at_too(paths: Paths) -> Non
 
 
 @pytest.mark.parametrize("key", ["stop", "remove"])
-def test_a_name_that_is_none_is_refused(key: str, paths: Paths) -> None:  # noqa: F811
+def test_a_name_that_is_none_is_refused(key: str, paths: Paths) -> None:
     with pytest.raises(document.RequestError, match="is not an engine's name"):
         document.probe(document.parse_request(json.dumps({key: ["../x"]})), paths)
 

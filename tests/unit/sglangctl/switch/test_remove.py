@@ -14,32 +14,11 @@ from sglangctl.state.files import link_atomic
 from sglangctl.state.paths import Paths
 from sglangctl.state.switch_error import SwitchError
 from sglangctl.switch import forecast, remove
-
-OURS = f"{ownership.HEAD} for the engine kimi.\n[Unit]\n"
-
-
-@pytest.fixture
-def paths(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Paths:
-    tools = tmp_path / "tools"
-    tools.mkdir()
-    (tools / "systemctl").write_text(f'#!/bin/sh\necho "$@" >> {tools}/calls\n')
-    (tools / "systemctl").chmod(0o755)
-    monkeypatch.setenv("PATH", f"{tools}:/usr/bin:/bin")
-    paths = Paths(tmp_path / "root")
-    for folder in (paths.units, paths.engines, paths.root / "run", paths.programs):
-        folder.mkdir(parents=True)
-    return paths
+from tests.support.unit_files import OURS, make
 
 
 def calls(paths: Paths) -> str:
     return (paths.root.parent / "tools/calls").read_text()
-
-
-def make(paths: Paths, path: str, text: str = "") -> Path:
-    file = paths.root / path
-    file.parent.mkdir(parents=True, exist_ok=True)
-    file.write_text(text)
-    return file
 
 
 def test_a_unit_of_somebody_else_stays_and_goes_on_running(paths: Paths) -> None:
