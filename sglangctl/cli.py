@@ -35,10 +35,12 @@ COMMANDS = (
     Command("logs", "sglangctl.commands.logs", "the engine's own log (-f follows it)"),
     Command("journal", "sglangctl.commands.journal", "what the watch saw (-f follows it)"),
     Command(
-        "holders", "sglangctl.holders.survey", "who has the GPUs, and of which class each one is"
+        "holders", "sglangctl.commands.holders", "who has the GPUs, and of which class each one is"
     ),
-    Command("free", "sglangctl.free", "get an engine's GPUs back, by the policy that you name"),
-    Command("stop", "sglangctl.switch.stop", "stop an engine, and keep it down"),
+    Command(
+        "free", "sglangctl.commands.free", "get an engine's GPUs back, by the policy that you name"
+    ),
+    Command("stop", "sglangctl.commands.stop", "stop an engine, and keep it down"),
     Command(
         "verify",
         "sglangctl.commands.verify",
@@ -50,19 +52,19 @@ COMMANDS = (
     Command("kernel", "sglangctl.commands.kernel", "inspect, check and build sgl-kernel"),
     Command("replay", "sglangctl.commands.replay", "judge a recorded journal again"),
     Command(
-        "probe", "sglangctl.probe.document", "one JSON document about this host", operator=False
+        "probe", "sglangctl.commands.probe", "one JSON document about this host", operator=False
     ),
-    Command("watch", "sglangctl.watch.service", "write an engine's journal", operator=False),
+    Command("watch", "sglangctl.commands.watch", "write an engine's journal", operator=False),
     Command(
         "wait",
         "sglangctl.commands.wait",
         "return when an engine serves or has failed",
         operator=False,
     ),
-    Command("switch", "sglangctl.switch.transaction", "put a staged release live", operator=False),
+    Command("switch", "sglangctl.commands.switch", "put a staged release live", operator=False),
     Command(
         "configure",
-        "sglangctl.switch.configure",
+        "sglangctl.commands.configure",
         "write what is known of an engine",
         operator=False,
     ),
@@ -71,11 +73,11 @@ COMMANDS = (
     ),
     Command(
         "prune-programs",
-        "sglangctl.state.programs",
+        "sglangctl.commands.prune_programs",
         "delete unused versions of this",
         operator=False,
     ),
-    Command("remove", "sglangctl.switch.remove", "take an engine away", operator=False),
+    Command("remove", "sglangctl.commands.remove", "take an engine away", operator=False),
 )
 
 

@@ -1,4 +1,14 @@
-"""The table and the document of `sglangctl holders`."""
+"""Who has the GPUs: every process with /dev/nvidia<N> open or memory on a GPU, and its class.
+
+The classes, relative to an engine of the inventory: `ours` (in its unit), `sibling` (in another
+engine's unit: never ended), `replaced` (in a unit that the inventory replaces, or an orphan of
+it), `engine` (another inference engine, by its own title or command), `protected` (the driver's
+and the desktop's own: never ended), `foreign` (anything else).
+
+With --json: {"v": 1, "holders": [{"pid", "gpus", "class", "reason", "unit", ...}], "gpus": [...],
+"reason"}; `reason` says why GPU numbers are missing, else null. Exit status 0, 2 when the
+configuration cannot be read (the classes then rest on what could be) or has no such engine.
+"""
 
 from __future__ import annotations
 
@@ -7,18 +17,13 @@ import json
 import shutil
 import sys
 from collections.abc import Sequence
-from dataclasses import asdict
 
 from sglangctl.gpu import gpus
 from sglangctl.holders import survey
 from sglangctl.holders.survey import Holder
 from sglangctl.state.config import (
-    ConfigError,
     EngineConfig,
-    HostConfig,
-    engine_names,
-    load_engine,
-    load_host,
+    readable,
     unknown,
 )
 from sglangctl.state.paths import Paths
@@ -29,8 +34,16 @@ RIGHT = {1, 2}
 WIDEST_UNIT = 40
 
 
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("--gpu", type=int, metavar="N", help="only who holds this GPU")
+    parser.add_argument(
+        "--engine", metavar="NAME", help="classes relative to this engine (default: the first)"
+    )
+    parser.add_argument("--json", action="store_true", help="a document instead of a table")
+
+
 def run(args: argparse.Namespace) -> int:
-    host, engines, troubles = configured(Paths())
+    host, engines, troubles = readable(Paths())
     engine = _chosen(args.engine, engines)
     if engine is None and args.engine and not troubles:
         troubles = [unknown(args.engine, Paths())]
@@ -46,7 +59,7 @@ def run(args: argparse.Namespace) -> int:
         if item.gpus and (args.gpu is None or args.gpu in item.gpus)
     ]
     if args.json:
-        print(json.dumps(document(found, looked.reading)))
+        print(json.dumps(survey.document(found, looked.reading)))
     else:
         width = shutil.get_terminal_size((160, 24)).columns if sys.stdout.isatty() else 160
         print("\n".join(table(found, looked.reading, width)))
@@ -56,36 +69,6 @@ def run(args: argparse.Namespace) -> int:
             file=sys.stderr,
         )
     return 2 if troubles else 0
-
-
-def configured(paths: Paths) -> tuple[HostConfig, list[EngineConfig], list[str]]:
-    """What can be read of the configuration, and why the rest cannot: who holds the GPUs is to
-    be seen all the same, the classes then rest on less."""
-    host, engines, troubles = HostConfig(), [], []
-    try:
-        host = load_host(paths)
-    except ConfigError as error:
-        troubles.append(str(error))
-    try:
-        names = engine_names(paths)
-    except ConfigError as error:
-        return host, [], [*troubles, str(error)]
-    for name in names:
-        try:
-            engines.append(load_engine(name, paths))
-        except ConfigError as error:
-            troubles.append(str(error))
-    return host, engines, troubles
-
-
-def document(found: Sequence[Holder], reading: gpus.Reading) -> dict[str, object]:
-    """The stable form: field names are those of `Holder` and `Gpu`."""
-    return {
-        "v": 1,
-        "holders": [item.to_json() for item in found],
-        "gpus": None if reading.gpus is None else [asdict(gpu) for gpu in reading.gpus],
-        "reason": reading.reason,
-    }
 
 
 def table(found: Sequence[Holder], reading: gpus.Reading, width: int) -> list[str]:

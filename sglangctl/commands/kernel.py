@@ -26,10 +26,10 @@ SUBCOMMANDS = {
         "install a wheel, other kernels' leftovers taken away",
     ),
     "locks": (
-        "sglangctl.free.jit_locks",
+        "sglangctl.commands.kernel_locks",
         "locks that a killed JIT compiler left behind (--clean removes them)",
     ),
-    "survey": ("sglangctl.sgl_kernel.survey", "what a deploy wants to know, as one document"),
+    "survey": ("sglangctl.commands.kernel_survey", "what a deploy wants to know, as one document"),
 }
 
 

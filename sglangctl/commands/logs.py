@@ -13,9 +13,10 @@ import time
 from collections.abc import Iterator
 from pathlib import Path
 
-from sglangctl.masking.masker import Masker, secrets_of
+from sglangctl.masking.masker import Masker
 from sglangctl.state.config import ConfigError, require_known
 from sglangctl.state.paths import Paths
+from sglangctl.state.release import all_secrets
 from sglangctl.util import os_errors
 from sglangctl.util.terminal import harmless, without_ansi
 from sglangctl.watch.logtail import Logtail
@@ -67,14 +68,6 @@ def run(args: argparse.Namespace) -> int:
 def refuse(sentence: str) -> int:
     print(f"sglangctl logs: {harmless(sentence)}", file=sys.stderr)
     return 2
-
-
-def all_secrets(name: str, paths: Paths) -> list[str]:
-    """Of every release that is kept: the log reaches back before the last switch."""
-    folders = [paths.current(name)]
-    if paths.releases(name).exists():
-        folders += sorted(path for path in paths.releases(name).iterdir() if path.is_dir())
-    return [secret for folder in folders for secret in secrets_of(folder)]
 
 
 def shown(line: bytes, masker: Masker) -> str:

@@ -9,72 +9,19 @@ from __future__ import annotations
 
 import argparse
 import json
-import os
 import sys
-import time
-from dataclasses import asdict, dataclass, field
-from pathlib import Path
-from typing import Any
+from dataclasses import asdict
 
+from sglangctl.report.status import VERSION, EngineStatus, look
 from sglangctl.startup import render
-from sglangctl.startup.summary import PROVEN, SERVED, Story, gpus_of
-from sglangctl.state import journal, starts
-from sglangctl.state.config import ConfigError, EngineConfig, engine_names, load_engine
+from sglangctl.startup.summary import SERVED
+from sglangctl.state.config import ConfigError, engine_names, load_engine
 from sglangctl.state.paths import Paths
-from sglangctl.state.present import Present, present, shown_start, watch_unit
-from sglangctl.systemd.unit_failure import spawn_step, why
 from sglangctl.util import os_errors
 from sglangctl.util.terminal import harmless
 
-VERSION = 1
-FOLDED_BYTES = 8 << 20
-"""A longer journal (of an engine that served for weeks) is not folded again: its last verdict
-is read from its end. A start's own journal is far below."""
-SILENT_S = 150.0
-"""While serving the watch writes once a minute; longer silence means that it no longer looks."""
 FRESH_S = 5.0
 """A reading that is older than this carries its age."""
-
-
-@dataclass(frozen=True)
-class EngineStatus:
-    """One engine; None is unknown."""
-
-    name: str
-    unit: str
-    active: str | None
-    """systemd's ActiveState; None without systemd."""
-    sub: str | None
-    restarts: int | None
-    watch: str | None
-    """ActiveState of the watch's unit."""
-    start: str | None
-    """The start's folder below starts/."""
-    outcome: str | None
-    phase: str | None = None
-    cause: str | None = None
-    progress: str | None = None
-    eta_s: float | None = None
-    eta_error_s: float | None = None
-    elapsed_s: float | None = None
-    """Since launch: now, or at its end."""
-    serving_s: float | None = None
-    """Since it served first, while it is up."""
-    seen_s: float | None = None
-    """Since the watch's last word."""
-    served_after_s: float | None = None
-    phases: dict[str, float] = field(default_factory=dict)
-    gpus: list[dict[str, Any]] = field(default_factory=list)
-    """As last read by the watch: once a minute while it serves."""
-    gpus_age_s: float | None = None
-    generate: dict[str, Any] | None = None
-    evidence: list[str] = field(default_factory=list)
-    stopped_by: str | None = None
-    """Who asked for its end; then it has not failed, whatever `outcome` and systemd call it."""
-    notes: list[str] = field(default_factory=list)
-    """What the reader must know to trust the rest."""
-    exit: int = 2
-    """This engine's share of the exit status."""
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -106,175 +53,6 @@ def run(args: argparse.Namespace) -> int:
 
 def refuse(sentence: str) -> None:
     print(f"sglangctl status: {harmless(sentence)}", file=sys.stderr)
-
-
-def look(engine: EngineConfig, paths: Paths) -> EngineStatus:
-    """What can be known of one engine, from systemd and its last start's journal."""
-    unit = present(engine.name, engine.unit)
-    basis: dict[str, Any] = {
-        "name": engine.name,
-        "unit": engine.unit,
-        "active": unit.active if unit else None,
-        "sub": unit.sub if unit else None,
-        "restarts": unit.restarts if unit else None,
-        "watch": unit.watch if unit else None,
-    }
-    start = shown_start(engine.name, unit, paths)
-    if start is None:
-        told = {"outcome": None, **without_journal(engine, unit)}
-        return EngineStatus(**basis, start=None, **told)
-    file = paths.starts(engine.name) / start / starts.JOURNAL
-    seen_s = max(0.0, time.time() - file.stat().st_mtime)
-    told = tell(engine, file, seen_s, down=unit is not None and unit.down)
-    outcome = told["outcome"]
-    if unit and (unit.down or unit.sub == "auto-restart") and spawn_step(unit.exit_status):
-        # The watch saw a process that never became the engine: systemd knows more.
-        told["cause"], notes, status = None, reasons(engine, unit), 1
-    elif unit and unit.down:
-        ended = outcome in (*SERVED, "pending")
-        notes = [f"the unit is {unit.active}: this is how it was before it ended"] if ended else []
-        notes += reasons(engine, unit) if ended else []
-        if told.get("stopped_by"):
-            notes = after_stop(engine, unit)
-        status = 1
-    elif unit and unit.ending:
-        notes, status = [f"it is being stopped ({unit.active}/{unit.sub})"], 1
-    else:
-        notes = [] if outcome == "failed" else doubts(engine.name, unit, seen_s)
-        status = 2 if notes else 0 if outcome in SERVED else 1
-        notes += unproven(engine, told)
-    return EngineStatus(**basis, start=start, seen_s=seen_s, notes=notes, exit=status, **told)
-
-
-def after_stop(engine: EngineConfig, unit: Present) -> list[str]:
-    """What to know of a unit that was stopped because somebody wanted that."""
-    again = f"to start it again: systemctl start {engine.unit}"
-    if unit.active != "failed":
-        return [again]
-    return [f"systemd calls it failed because SGLang ends itself by SIGKILL when stopped; {again}"]
-
-
-def doubts(name: str, unit: Present | None, seen_s: float) -> list[str]:
-    """Why the last word of the journal may not be true any more."""
-    ago = render.duration(seen_s)
-    if unit and unit.watch != "active":
-        last = f"the watch is not running (its last word is {ago} old)"
-        return [f"{last}: systemctl start {watch_unit(name)}"]
-    if seen_s > SILENT_S:
-        return [f"the watch has been silent for {ago}: systemctl status {watch_unit(name)}"]
-    return []
-
-
-def unproven(engine: EngineConfig, told: dict[str, Any]) -> list[str]:
-    """A proof holds for what it was asked for; the inventory may ask for something else since."""
-    asked = (told.get("generate") or {}).get("asked")
-    if told["outcome"] not in PROVEN or asked in (None, engine.readiness.asked):
-        return []
-    return [
-        "not proved against the present configuration, which asks for something else since: the "
-        f"watch proves it again soon; now: sglangctl verify {engine.name}"
-    ]
-
-
-def without_journal(engine: EngineConfig, unit: Present | None) -> dict[str, Any]:
-    """Notes and exit status of an engine of whose start there is no journal."""
-    if unit is None:
-        return {"notes": ["there is no systemd here and no journal"], "exit": 2}
-    found = reasons(engine, unit)
-    if unit.down or unit.sub == "auto-restart":
-        # An outcome only where systemd knows of a failure: a unit that nobody started has none.
-        again = "" if unit.down else f"; systemd tries it again (restarted {unit.restarts} times)"
-        if found:
-            return {"outcome": "failed", "notes": [found[0] + again, *found[1:]], "exit": 1}
-        return {"notes": [f"not running: systemctl start {engine.unit}"], "exit": 1}
-    if unit.job and unit.active in ("inactive", "failed"):
-        return {"notes": ["a start of it is queued: systemctl list-jobs"], "exit": 1}
-    if unit.ending:
-        return {"notes": [f"it is being stopped ({unit.active}/{unit.sub})"], "exit": 1}
-    return {
-        "notes": [
-            f"there is no journal of this start (the watch is {unit.watch or 'unknown'}); "
-            f"ask the engine itself: sglangctl verify {engine.name}"
-        ],
-        "exit": 2,
-    }
-
-
-def reasons(engine: EngineConfig, unit: Present) -> list[str]:
-    """What systemd says of a failure, and what to do; empty when it says nothing."""
-    found = why(engine.unit, unit.result, unit.exit_status)
-    return [found.sentence, f"next step: {found.next_step}"] if found else []
-
-
-def tell(engine: EngineConfig, file: Path, seen_s: float, down: bool = False) -> dict[str, Any]:
-    """The fields of EngineStatus that a journal gives. `down`: nothing of it goes on."""
-    from sglangctl.startup import Startup  # the fold is not needed where there is no journal
-
-    last = starts.last_verdict(file)
-    story = Story(Startup(engine.limits))
-    if os.path.getsize(file) <= FOLDED_BYTES:
-        for event in journal.read(file):
-            story.feed(event)
-        now_t = story.t + (0.0 if down or story.ended else seen_s)
-        if starts.outcome_of(last) in ("-", "pending", "stalled"):
-            story.tick(story.t + seen_s)
-    elif last is not None:
-        return from_verdict(last, file, seen_s, down)
-    view = story.view
-    if view is None:
-        return {"outcome": None}
-    served_after = story.served_after()
-    up = view.outcome in (*SERVED, "unresponsive") and not down
-    return {
-        "outcome": view.outcome,
-        "phase": view.phase,
-        "cause": view.cause,
-        "progress": view.progress,
-        "eta_s": view.eta_s,
-        "eta_error_s": view.eta_error_s,
-        "elapsed_s": round(now_t, 3),
-        "serving_s": round(now_t - served_after, 3) if up and served_after is not None else None,
-        "served_after_s": served_after,
-        "phases": story.durations(),
-        "gpus": story.gpus,
-        "gpus_age_s": round(now_t - story.gpus_t, 3) if story.gpus else None,
-        "generate": of_answer(story.generate),
-        "evidence": list(view.evidence),
-        "stopped_by": view.stopped_by,
-    }
-
-
-def from_verdict(
-    verdict: journal.Event, file: Path, seen_s: float, down: bool = False
-) -> dict[str, Any]:
-    """The same from the end of a long journal."""
-    gpu = starts.last_event(file, "gpu")
-    last = starts.last_event(file) or verdict
-    evidence = verdict.get("evidence")
-    words = {key: verdict.get(key) for key in ("phase", "cause", "progress", "stopped_by")}
-    outcome = starts.outcome_of(verdict)
-    now_t = float(last["t"]) + (0.0 if down else seen_s)
-    up = outcome in (*SERVED, "unresponsive") and not down
-    served_after = starts.first_served(file) if up else None
-    return {
-        "outcome": None if outcome == "-" else outcome,
-        **{key: value if isinstance(value, str) else None for key, value in words.items()},
-        "elapsed_s": round(now_t, 3),
-        "serving_s": None if served_after is None else round(now_t - served_after, 3),
-        "served_after_s": served_after,
-        "gpus": gpus_of(gpu),
-        "gpus_age_s": round(now_t - float(gpu["t"]), 3) if gpu else None,
-        "generate": of_answer(starts.last_event(file, "generate")),
-        "evidence": list(map(str, evidence)) if isinstance(evidence, list) else [],
-    }
-
-
-def of_answer(event: journal.Event | None) -> dict[str, Any] | None:
-    """The numbers of the last generation, without its text."""
-    if event is None:
-        return None
-    keys = ("t", "status", "text_ok", "fault", "tokens", "tokens_per_s", "ttft_s", "accept_length")
-    return {key: event.get(key) for key in (*keys, "asked")}
 
 
 def memory(one: EngineStatus) -> str:

@@ -1,20 +1,9 @@
-"""Who has the GPUs: every process with /dev/nvidia<N> open or memory on a GPU, and its class.
-
-The classes, relative to an engine of the inventory: `ours` (in its unit), `sibling` (in another
-engine's unit: never ended), `replaced` (in a unit that the inventory replaces, or an orphan of
-it), `engine` (another inference engine, by its own title or command), `protected` (the driver's
-and the desktop's own: never ended), `foreign` (anything else).
-
-With --json: {"v": 1, "holders": [{"pid", "gpus", "class", "reason", "unit", ...}], "gpus": [...],
-"reason"}; `reason` says why GPU numbers are missing, else null. Exit status 0, 2 when the
-configuration cannot be read (the classes then rest on what could be) or has no such engine.
-"""
+"""Who has the GPUs: every process with /dev/nvidia<N> open or memory on a GPU, and its class."""
 
 from __future__ import annotations
 
-import argparse
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, fields
+from dataclasses import asdict, dataclass, fields
 from typing import Any
 
 from sglangctl.gpu import gpus
@@ -176,6 +165,16 @@ def look_at(
     )
 
 
+def document(found: Sequence[Holder], reading: gpus.Reading) -> dict[str, object]:
+    """The stable form: field names are those of `Holder` and `Gpu`."""
+    return {
+        "v": 1,
+        "holders": [item.to_json() for item in found],
+        "gpus": None if reading.gpus is None else [asdict(gpu) for gpu in reading.gpus],
+        "reason": reading.reason,
+    }
+
+
 def context_for(
     engine: EngineConfig | None,
     host: HostConfig,
@@ -237,20 +236,6 @@ def user_name(uid: int) -> str:
         return pwd.getpwuid(uid).pw_name
     except KeyError:
         return str(uid)
-
-
-def add_arguments(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("--gpu", type=int, metavar="N", help="only who holds this GPU")
-    parser.add_argument(
-        "--engine", metavar="NAME", help="classes relative to this engine (default: the first)"
-    )
-    parser.add_argument("--json", action="store_true", help="a document instead of a table")
-
-
-def run(args: argparse.Namespace) -> int:
-    from sglangctl.commands import holders
-
-    return holders.run(args)
 
 
 def _replaced(name: str, unit: units.Unit | None) -> Replaced:

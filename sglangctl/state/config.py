@@ -214,6 +214,26 @@ def engine_names(paths: Paths) -> list[str]:
     return sorted(entry[: -len(".json")] for entry in entries if entry.endswith(".json"))
 
 
+def readable(paths: Paths) -> tuple[HostConfig, list[EngineConfig], list[str]]:
+    """What can be read of the configuration, and why the rest cannot: who holds the GPUs is to
+    be seen all the same, the classes then rest on less."""
+    host, engines, troubles = HostConfig(), [], []
+    try:
+        host = load_host(paths)
+    except ConfigError as error:
+        troubles.append(str(error))
+    try:
+        names = engine_names(paths)
+    except ConfigError as error:
+        return host, [], [*troubles, str(error)]
+    for name in names:
+        try:
+            engines.append(load_engine(name, paths))
+        except ConfigError as error:
+            troubles.append(str(error))
+    return host, engines, troubles
+
+
 def load_host(paths: Paths | None = None) -> HostConfig:
     """Read host.json; an absent file is an empty configuration."""
     path = (paths or Paths()).host_json

@@ -6,25 +6,12 @@ A zip that is replaced or deleted under a running process breaks its next import
 
 from __future__ import annotations
 
-import argparse
 import os
 import sys
 from pathlib import Path
 
 from sglangctl.proc import procfs
 from sglangctl.state.paths import Paths
-
-
-def add_arguments(parser: argparse.ArgumentParser) -> None:
-    del parser  # no arguments
-
-
-def run(args: argparse.Namespace) -> int:
-    del args
-    for path in prune(Paths()):
-        print(f"removed {path}")
-    return 0
-
 
 FROM_CHECKOUT = (
     "import sys; sys.path.insert(0, sys.argv.pop(1)); from sglangctl.cli import main; "

@@ -20,6 +20,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from sglangctl.masking.masker import secrets_of
 from sglangctl.state import ownership
 from sglangctl.state.files import sync_folder, write_atomic
 from sglangctl.state.paths import NAME, Paths
@@ -233,6 +234,23 @@ def manifest(name: str, digest: str, paths: Paths) -> dict[str, Any]:
     if not isinstance(document, dict):
         raise ReleaseError(f"the manifest of {digest} is not a mapping: deploy again")
     return document
+
+
+def venv_of(manifest: Path) -> Path | None:
+    """The venv that a manifest.json names; None without one."""
+    try:
+        venv = json.loads(manifest.read_text(encoding="utf-8")).get("venv")
+    except (OSError, ValueError, AttributeError):
+        return None
+    return Path(venv) if isinstance(venv, str) else None
+
+
+def all_secrets(name: str, paths: Paths) -> list[str]:
+    """Of every release that is kept: the log reaches back before the last switch."""
+    folders = [paths.current(name)]
+    if paths.releases(name).exists():
+        folders += sorted(path for path in paths.releases(name).iterdir() if path.is_dir())
+    return [secret for folder in folders for secret in secrets_of(folder)]
 
 
 def check_whole(name: str, digest: str, paths: Paths) -> None:

@@ -1,60 +1,33 @@
-"""Write what this host knows of an engine, and have its watch read it; the engine goes on.
-
-The configuration comes through standard input, as JSON. What a switch changes it writes itself
-(`sglangctl switch --config`); this is for what needs none: a readiness limit, a newer program of
-the watch, and an engine of which no release is live yet. Under the host's lock. --seen as in
-`sglangctl switch`. Exit status: 0 done, 1 not, 2 what was sent is no configuration (then nothing
-was changed).
-"""
+"""An engine's configuration as it was sent: checked, written, read by its watch."""
 
 from __future__ import annotations
 
-import argparse
 import json
-import sys
 from pathlib import Path
 
 from sglangctl.state import release
 from sglangctl.state.config import ConfigError, EngineConfig, checked_document, engine_from
 from sglangctl.state.files import write_atomic
-from sglangctl.state.lock import Busy, locked
+from sglangctl.state.lock import locked
 from sglangctl.state.paths import Paths
-from sglangctl.state.release import ReleaseError
 from sglangctl.state.switch_error import SwitchError
 from sglangctl.systemd import systemctl
-from sglangctl.util import os_errors
 
 SENT = Path("the configuration that was sent")
 
 
-def add_arguments(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("name", help="the engine's name")
-    parser.add_argument("--seen", metavar="TIME", help="what the caller decided by")
-    parser.add_argument(
-        "--restart-watch", action="store_true", help="start sglang-watch@NAME.service anew"
-    )
+def configure(name: str, config: str, seen: str | None, watch_anew: bool, paths: Paths) -> None:
+    """Write an engine's configuration, under the host's lock; `seen` as in `switch`.
 
-
-def run(args: argparse.Namespace) -> int:
-    paths = Paths()
-    try:
-        config = sys.stdin.read()
-        engine_of(args.name, config)
-        with locked(paths, args.name, f"change of {args.name}'s configuration"):
-            if args.seen is not None:
-                release.check_unchanged(args.name, args.seen, paths)
-            put_config(args.name, config, paths)
-            if args.restart_watch:
-                restart_watch(args.name)
-    except (Busy, ConfigError, ReleaseError, SwitchError, OSError, ValueError) as error:
-        print(f"sglangctl configure: {os_errors.words(error)}", file=sys.stderr)
-        return 2 if isinstance(error, ConfigError) else 1
-    return 0
-
-
-def read_config(source: str) -> str:
-    """The text of a configuration: of a file, or of standard input for `-`."""
-    return sys.stdin.read() if source == "-" else Path(source).read_text(encoding="utf-8")
+    ConfigError, with nothing changed, when what was sent cannot be used.
+    """
+    engine_of(name, config)
+    with locked(paths, name, f"change of {name}'s configuration"):
+        if seen is not None:
+            release.check_unchanged(name, seen, paths)
+        put_config(name, config, paths)
+        if watch_anew:
+            restart_watch(name)
 
 
 def engine_of(name: str, config: str) -> EngineConfig:

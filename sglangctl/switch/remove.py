@@ -1,52 +1,30 @@
-"""Stop an engine and take away what was put on this host for it: never weights, never what others
-put there, and of what engines share only what no other engine needs.
-
-Exit status: 0 gone (also when it was), 1 not, 2 its configuration cannot be read.
-Interrupted, it goes on when it is called again.
-"""
+"""Take an engine away: never weights, never what others put there, and of what engines share only
+what no other engine needs."""
 
 from __future__ import annotations
 
-import argparse
 import json
 import os
 import pwd
 import re
-import sys
 from pathlib import Path
 from typing import Any
 
 from sglangctl.state import ownership, release
-from sglangctl.state.config import ConfigError, load_engine
+from sglangctl.state.config import load_engine
 from sglangctl.state.files import write_atomic
-from sglangctl.state.lock import Busy, locked
+from sglangctl.state.lock import locked
 from sglangctl.state.paths import NAME, OWN_USER, Paths
-from sglangctl.state.release import ReleaseError
 from sglangctl.state.switch_error import SwitchError
 from sglangctl.switch.stop import stop, stop_by_name
 from sglangctl.switch.transaction import Say
 from sglangctl.systemd import systemctl
-from sglangctl.util import os_errors
 from sglangctl.util.terminal import harmless
 
 RM_S = 3600.0
 """A limit for what hangs, not for what is large."""
 VENV = re.compile(r"[0-9a-f]{16}")
 """How our venvs are named: by a digest of their pins."""
-
-
-def add_arguments(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("name", help="the engine's name")
-
-
-def run(args: argparse.Namespace) -> int:
-    paths = Paths()
-    try:
-        remove(args.name, paths, lambda line: print(line, flush=True))
-    except (Busy, ConfigError, ReleaseError, SwitchError, OSError, ValueError) as error:
-        print(f"sglangctl remove: {os_errors.words(error)}", file=sys.stderr)
-        return 2 if isinstance(error, ConfigError) else 1
-    return 0
 
 
 def remove(name: str, paths: Paths, say: Say) -> None:

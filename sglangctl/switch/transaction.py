@@ -1,103 +1,63 @@
-"""Put a staged release live: stop what it replaces, free the GPUs, move the links, start.
+"""The switch: stop what a release replaces, free the GPUs, move the links, start.
 
-One transaction on the host, under the host's lock, and all that the running engine and its watch
-read is written inside of it: --config hands over what goes to /etc/sglangctl/engines (- is standard
-input). With --detach it runs as the transient unit sglangctl-switch.service: a lost connection
-changes nothing for it. --follow TICKET prints its steps from byte --offset on, and last
-"@ OFFSET STATUS" (- while it runs): both may be called again after a lost link. --seen is the
-`time` of the state.json that the caller decided by (- for none): if it is another one now, nothing
-is changed. Exit status: 0 started, 1 failed, 2 no such engine or no readable configuration, 3 refused:
-somebody else holds the GPUs and may not be ended, or systemd does not answer (in both nothing was changed).
+Under the host's lock, and all that the running engine and its watch read is written inside of it.
 """
 
 from __future__ import annotations
 
-import argparse
 import shutil
-import sys
+from dataclasses import dataclass
 from typing import Callable
 
 from sglangctl import free
 from sglangctl.state import ownership, release
-from sglangctl.state.config import ConfigError, EngineConfig, load_engine, load_engines, load_host
+from sglangctl.state.config import EngineConfig, load_engine, load_engines, load_host
 from sglangctl.state.files import link_atomic, write_atomic
-from sglangctl.state.lock import Busy, locked
+from sglangctl.state.lock import locked
 from sglangctl.state.paths import Paths
-from sglangctl.state.release import ReleaseError, State
+from sglangctl.state.release import State
 from sglangctl.state.switch_error import SwitchError
 from sglangctl.switch import foreign
 from sglangctl.switch import unit as switch_unit
-from sglangctl.switch.configure import engine_of, put_config, read_config
-from sglangctl.switch.journal import Record, followed, journal_of, now, recorded
+from sglangctl.switch.configure import engine_of, put_config
+from sglangctl.switch.journal import Record, journal_of, now
 from sglangctl.systemd import systemctl
-from sglangctl.util import os_errors
 
 Say = Callable[[str], None]
 
 
-def add_arguments(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("name", help="the engine's name")
-    action = parser.add_mutually_exclusive_group(required=True)
-    action.add_argument("--to", metavar="DIGEST", help="the staged release to put live")
-    action.add_argument("--commit", metavar="DIGEST", help="this release is known to be good")
-    action.add_argument(
-        "--resume", action="store_true", help="finish a switch that was interrupted"
-    )
-    action.add_argument("--follow", metavar="TICKET", help="print the steps of a detached switch")
-    parser.add_argument("--config", metavar="FILE", help="of --to: the engine's configuration")
-    parser.add_argument("--seen", metavar="TIME", help="of --to: what the caller decided by")
-    parser.add_argument("--policy", choices=free.POLICIES, default="declared")
-    parser.add_argument("--reason", default="", help="why, for the record")
-    parser.add_argument(
-        "--detach", metavar="TICKET", help=f"run as {switch_unit.UNIT}, under this name"
-    )
-    parser.add_argument("--offset", type=int, default=0, help="of --follow: bytes already seen")
-    parser.add_argument("--wait", type=float, default=0.0, help="of --follow: seconds for news")
+@dataclass(frozen=True)
+class Wanted:
+    """A switch as it is asked for."""
+
+    name: str
+    to: str
+    policy: str = "declared"
+    reason: str = ""
+    seen: str | None = None
+    """`time` of the state.json that the caller decided by, `-` for none; None: not compared."""
+    config: str | None = None
+    """The text of engines/NAME.json that goes live with the release; None: it stays."""
 
 
-def run(args: argparse.Namespace) -> int:
-    paths = Paths()
-    try:
-        paths.engine_state(args.name)
-        if args.commit:
-            commit(args.name, args.commit, paths)
-        elif args.follow:
-            print("\n".join(followed(args.name, args.follow, args.offset, args.wait, paths)))
-        elif args.resume:
-            with recorded(args.name, paths) as record:
-                resume(args.name, paths, record)
-        else:
-            config = None if args.config is None else read_config(args.config)
-            if args.detach:
-                detach(args, config, paths)
-            else:
-                with recorded(args.name, paths) as record:
-                    begin(args, config, paths, record)
-    except SwitchError as error:
-        print(f"sglangctl switch: {error}", file=sys.stderr)
-        return error.status
-    except (Busy, ConfigError, ReleaseError, OSError, ValueError) as error:
-        print(f"sglangctl switch: {os_errors.words(error)}", file=sys.stderr)
-        return 2 if isinstance(error, ConfigError) else 1
-    return 0
+def detach(wanted: Wanted, ticket: str, paths: Paths) -> None:
+    """`sglangctl switch` in the transient unit."""
+    arguments = [wanted.name, f"--to={wanted.to}", f"--policy={wanted.policy}"]
+    arguments.append(f"--reason={wanted.reason}")
+    if wanted.seen is not None:
+        arguments.append(f"--seen={wanted.seen}")
+    journal = journal_of(wanted.name, ticket, paths)
+    switch_unit.start(ticket, journal, wanted.config, arguments, paths)
 
 
-def detach(args: argparse.Namespace, config: str | None, paths: Paths) -> None:
-    """The same command in the transient unit."""
-    arguments = [args.name, f"--to={args.to}", f"--policy={args.policy}", f"--reason={args.reason}"]
-    if args.seen is not None:
-        arguments.append(f"--seen={args.seen}")
-    journal = journal_of(args.name, args.detach, paths)
-    switch_unit.start(args.detach, journal, config, arguments, paths)
-
-
-def begin(args: argparse.Namespace, config: str | None, paths: Paths, record: Record) -> None:
-    """A switch as it was asked for."""
-    with locked(paths, args.name, title(args.name, args.to)):
-        if args.seen is not None:
-            release.check_unchanged(args.name, args.seen, paths)
-        engine = load_engine(args.name, paths) if config is None else engine_of(args.name, config)
-        switch(engine, args.to, args.policy, args.reason, paths, record, config)
+def begin(wanted: Wanted, paths: Paths, record: Record) -> None:
+    """Carry out a switch, under the host's lock."""
+    name, config = wanted.name, wanted.config
+    with locked(paths, name, title(name, wanted.to)):
+        if wanted.seen is not None:
+            release.check_unchanged(name, wanted.seen, paths)
+        engine = load_engine(name, paths) if config is None else engine_of(name, config)
+        switch(engine, wanted.to, wanted.policy, wanted.reason, paths, record, config)
 
 
 def resume(name: str, paths: Paths, record: Record) -> None:

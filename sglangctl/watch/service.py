@@ -1,19 +1,8 @@
-"""Watch an engine and write its journal: every start of its unit, and what comes after.
-
-Runs for as long as the host does (sglang-watch@NAME.service): a new folder under `starts` for
-each run of the unit. Without systemd it watches one process group: `--pid PID`, or a command of
-its own, `sglangctl watch NAME -- COMMAND ...`, whose output it puts into the log; then it ends
-when that process does. An engine without a file in /etc/sglangctl needs --port and --model.
-
-Exit status: 0; with --pid 1 when the last word was not good; with a command that command's own
-(128 + n after signal n); 2 when it cannot watch.
-"""
+"""Follow run after run of one engine, and write the journal of each."""
 
 from __future__ import annotations
 
-import argparse
 import os
-import pwd
 import signal
 import subprocess
 import sys
@@ -25,58 +14,18 @@ from types import FrameType
 
 from sglangctl.engine import run as runs
 from sglangctl.state.config import ConfigError, EngineConfig, load_engine
-from sglangctl.state.paths import Paths, checked_name
+from sglangctl.state.paths import Paths
 from sglangctl.systemd import engine_unit as unit
 from sglangctl.systemd.notify import notify
-from sglangctl.util import os_errors
 from sglangctl.util.terminal import harmless
-from sglangctl.watch import lock as watch_lock
 from sglangctl.watch.collect import End
 from sglangctl.watch.follow_run import Follow
 from sglangctl.watch.logtail import Logtail
-from sglangctl.watch.start_folder import prepare
 
-TAKES_COMMAND = True
-"""What follows `--` is args.command."""
 IDLE_S = 0.25
 END_S = 15.0
 """For a command of ours that has to end: SGLang obeys SIGTERM within seconds, or not at all."""
 GOOD = ("serving", "ready", "degraded")
-
-
-def add_arguments(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("name", metavar="NAME", help="the engine")
-    parser.add_argument("--pid", type=int, help="watch this process and its group, not a unit")
-    parser.add_argument("--log", type=Path, metavar="FILE", help="the engine's log file")
-    parser.add_argument("--port", type=int, help="for an engine that is not in /etc/sglangctl")
-    parser.add_argument("--model", help="likewise: its path, or the served name")
-    parser.usage = "sglangctl watch NAME [options] [-- COMMAND ...]"
-
-
-def run(args: argparse.Namespace) -> int:
-    paths = Paths()
-    try:
-        config = _config(args, paths)
-        folder = prepare(config, paths)
-        lock = watch_lock.acquire(folder)
-    except (ConfigError, watch_lock.Locked) as error:
-        return _cannot(str(error))
-    except OSError as error:
-        return _cannot(os_errors.sentence(error))
-    log = args.log or paths.engine_log(config.name)
-    watch = Watch(config, paths, log)
-    signal.signal(signal.SIGTERM, watch.stop)
-    signal.signal(signal.SIGINT, watch.stop)
-    try:
-        if args.command:
-            return watch.command(args.command)
-        if args.pid is not None:
-            return watch.process(args.pid)
-        return watch.unit()
-    except OSError as error:
-        return _cannot(os_errors.sentence(error))
-    finally:
-        lock.close()
 
 
 class Watch:
@@ -213,24 +162,6 @@ def systemd_here() -> bool:
     from sglangctl.systemd import systemctl
 
     return systemctl.booted()
-
-
-def _config(args: argparse.Namespace, paths: Paths) -> EngineConfig:
-    """The engine's file; without one what the arguments say."""
-    try:
-        return load_engine(args.name, paths)
-    except ConfigError:
-        if args.port is None or args.model is None or paths.engine_json(args.name).exists():
-            raise
-    return EngineConfig(
-        name=checked_name(args.name),
-        unit="",
-        user=pwd.getpwuid(os.getuid()).pw_name,
-        port=args.port,
-        listen="0.0.0.0",
-        model=args.model,
-        served_name=args.model,
-    )
 
 
 def _show(text: str) -> None:

@@ -7,8 +7,8 @@ import shutil
 from collections.abc import Iterable
 from pathlib import Path
 
-from sglangctl.commands.bundle_parts import venv_of
 from sglangctl.engine.processes import Process
+from sglangctl.state.release import venv_of
 from sglangctl.systemd import systemctl
 
 PATIENCE_S = 10.0

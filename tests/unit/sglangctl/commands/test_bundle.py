@@ -15,8 +15,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from sglangctl import cli
-from sglangctl.commands import bundle, bundle_parts
 from sglangctl.masking.scrub import scrub, scrub_event, scrub_file
+from sglangctl.report import bundle, bundle_parts
 from sglangctl.state.journal import Writer
 from sglangctl.state.paths import Paths
 

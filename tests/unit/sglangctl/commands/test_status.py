@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 from sglangctl import cli
-from sglangctl.commands import status
+from sglangctl.report import status
 from sglangctl.state.config import Readiness
 from sglangctl.state.journal import Writer
 from sglangctl.state.paths import Paths

@@ -12,7 +12,7 @@ from sglangctl.probe import document
 from sglangctl.state import ownership
 from sglangctl.state.files import link_atomic
 from sglangctl.state.paths import Paths
-from sglangctl.state.release import FILES
+from sglangctl.state.release import FILES, ReleaseError
 from sglangctl.switch import forecast, remove
 from tests.support.unit_files import OURS, make
 
@@ -92,7 +92,7 @@ def test_a_release_that_is_not_whole_is_told(paths: Paths) -> None:
         make(paths, f"var/lib/sglangctl/other/releases/{'a' * 64}/{name}", "no document")
     make(paths, f"opt/sglang/venvs/0123456789abcdef/{ownership.MARKER}")
     plan = forecast.removal("kimi", paths)
-    with pytest.raises(remove.ReleaseError) as error:
+    with pytest.raises(ReleaseError) as error:
         remove.remove("kimi", paths, print)
     assert plan["refused"] == str(error.value)
 

@@ -13,7 +13,7 @@ from roles.readiness.follow import Ending
 from roles.readiness.subject import Subject
 from roles.switch.decision import decide
 from sglangctl import cli
-from sglangctl.commands import status, verify
+from sglangctl.report import status, verify
 from sglangctl.startup import Startup
 from sglangctl.startup.summary import Story
 from sglangctl.state import lock

@@ -13,10 +13,11 @@ from pathlib import Path
 
 from sglangctl.proc import cgroup, procfs
 from sglangctl.state import starts
-from sglangctl.state.config import ConfigError, load_engine
+from sglangctl.state.config import ConfigError, load_engine, readable
 from sglangctl.state.files import masked_text
 from sglangctl.state.paths import Paths
 from sglangctl.state.present import watch_unit
+from sglangctl.state.release import venv_of
 from sglangctl.systemd import systemctl
 
 LAST_STARTS = 3
@@ -66,7 +67,7 @@ def parts(name: str, paths: Paths) -> Iterator[Part]:
     yield Part("kernel.log", kernel_text)
     yield Part("processes.txt", _bind(processes_text, units[0]))
     yield Part("stacks.txt", _bind(stacks_text, units[0], engine / "current" / "manifest.json"))
-    yield Part("holders.json", _bind(own_text, "holders", "--json"))
+    yield Part("holders.json", _bind(holders_text, paths))
 
 
 def _bind(make: Callable[..., str], *arguments: object) -> Callable[[], str]:
@@ -102,7 +103,7 @@ def log_text(file: Path) -> str:
 def status_text(name: str, paths: Paths) -> str:
     from dataclasses import asdict
 
-    from sglangctl.commands.status import VERSION, look
+    from sglangctl.report.status import VERSION, look
 
     try:
         found = look(load_engine(name, paths), paths)
@@ -153,22 +154,15 @@ def command_text(argv: Sequence[str]) -> str:
     return said(argv)
 
 
-def own_text(*arguments: str) -> str:
-    """What another command of this program prints; a failure of it is a missing part."""
-    import contextlib
-    import io
+def holders_text(paths: Paths) -> str:
+    """The document of `sglangctl holders`, relative to the first engine."""
+    from sglangctl.holders import survey
 
-    from sglangctl.cli import main
-
-    out, errors = io.StringIO(), io.StringIO()
-    with contextlib.redirect_stdout(out), contextlib.redirect_stderr(errors):
-        try:
-            status = main(arguments)
-        except (ImportError, SystemExit) as error:
-            raise Missing(f"sglangctl {' '.join(arguments)}: {error}") from None
-    if not out.getvalue():
-        raise Missing(f"exit status {status}: {errors.getvalue().strip() or 'no output'}")
-    return out.getvalue()
+    host, engines, _ = readable(paths)
+    looked = survey.survey()
+    engine = engines[0] if engines else None
+    found = [one for one in survey.find(engine, host, engines[1:], looked) if one.gpus]
+    return json.dumps(survey.document(found, looked.reading)) + "\n"
 
 
 def versions_text(manifest: Path) -> str:
@@ -194,15 +188,6 @@ def versions_text(manifest: Path) -> str:
         else None
     )
     return json.dumps(document, indent=2) + "\n"
-
-
-def venv_of(manifest: Path) -> Path | None:
-    """The venv that a release's manifest names; None without one."""
-    try:
-        venv = json.loads(manifest.read_text(encoding="utf-8")).get("venv")
-    except (OSError, ValueError, AttributeError):
-        return None
-    return Path(venv) if isinstance(venv, str) else None
 
 
 def _first_line(file: str) -> str | None:

@@ -1,0 +1,38 @@
+"""Write what this host knows of an engine, and have its watch read it; the engine goes on.
+
+The configuration comes through standard input, as JSON. What a switch changes it writes itself
+(`sglangctl switch --config`); this is for what needs none: a readiness limit, a newer program of
+the watch, and an engine of which no release is live yet. Under the host's lock. --seen as in
+`sglangctl switch`. Exit status: 0 done, 1 not, 2 what was sent is no configuration (then nothing
+was changed).
+"""
+
+from __future__ import annotations
+
+import argparse
+import sys
+
+from sglangctl.state.config import ConfigError
+from sglangctl.state.lock import Busy
+from sglangctl.state.paths import Paths
+from sglangctl.state.release import ReleaseError
+from sglangctl.state.switch_error import SwitchError
+from sglangctl.switch.configure import configure
+from sglangctl.util import os_errors
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("name", help="the engine's name")
+    parser.add_argument("--seen", metavar="TIME", help="what the caller decided by")
+    parser.add_argument(
+        "--restart-watch", action="store_true", help="start sglang-watch@NAME.service anew"
+    )
+
+
+def run(args: argparse.Namespace) -> int:
+    try:
+        configure(args.name, sys.stdin.read(), args.seen, args.restart_watch, Paths())
+    except (Busy, ConfigError, ReleaseError, SwitchError, OSError, ValueError) as error:
+        print(f"sglangctl configure: {os_errors.words(error)}", file=sys.stderr)
+        return 2 if isinstance(error, ConfigError) else 1
+    return 0

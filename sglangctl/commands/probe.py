@@ -1,0 +1,36 @@
+"""One JSON document with all that the controller wants to know of this host. Read-only.
+
+A part whose source is missing (no driver, no systemd) is null, and `reasons` says why, under the
+part's name; the exit status is 0 all the same. --request takes a JSON object: {"files": {path:
+wanted sha256 or null}, "paths": [for their disks], "users": [names], "dists": {venv: [names]},
+"kernels": {engine: {venv, sm}},
+"engines": [names], "engine_configs": [objects as in /etc/sglangctl/engines], "host_config": object
+as in host.json, "plan": engine's name or a list, "policy": declared|engines|all, "stop" and
+"remove": [engines' names] whose stop or removal is to be planned, configured or not}.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import sys
+
+from sglangctl.probe.document import RequestError, as_json, parse_request, probe
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument(
+        "--request", metavar="JSON", default="{}", help="what to look at; - reads standard input"
+    )
+
+
+def run(args: argparse.Namespace) -> int:
+    text = sys.stdin.read() if args.request == "-" else args.request
+    try:
+        document = probe(parse_request(text))
+    except RequestError as error:
+        print(f"sglangctl probe: {error}", file=sys.stderr)
+        return 2
+    json.dump(as_json(document), sys.stdout, separators=(",", ":"))
+    print()
+    return 0

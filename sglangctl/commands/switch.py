@@ -1,0 +1,79 @@
+"""Put a staged release live: stop what it replaces, free the GPUs, move the links, start.
+
+One transaction on the host, under the host's lock, and all that the running engine and its watch
+read is written inside of it: --config hands over what goes to /etc/sglangctl/engines (- is standard
+input). With --detach it runs as the transient unit sglangctl-switch.service: a lost connection
+changes nothing for it. --follow TICKET prints its steps from byte --offset on, and last
+"@ OFFSET STATUS" (- while it runs): both may be called again after a lost link. --seen is the
+`time` of the state.json that the caller decided by (- for none): if it is another one now, nothing
+is changed. Exit status: 0 started, 1 failed, 2 no such engine or no readable configuration, 3 refused:
+somebody else holds the GPUs and may not be ended, or systemd does not answer (in both nothing was changed).
+"""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from pathlib import Path
+
+from sglangctl import free
+from sglangctl.state.config import ConfigError
+from sglangctl.state.lock import Busy
+from sglangctl.state.paths import Paths
+from sglangctl.state.release import ReleaseError
+from sglangctl.state.switch_error import SwitchError
+from sglangctl.switch import unit
+from sglangctl.switch.journal import followed, recorded
+from sglangctl.switch.transaction import Wanted, begin, commit, detach, resume
+from sglangctl.util import os_errors
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("name", help="the engine's name")
+    action = parser.add_mutually_exclusive_group(required=True)
+    action.add_argument("--to", metavar="DIGEST", help="the staged release to put live")
+    action.add_argument("--commit", metavar="DIGEST", help="this release is known to be good")
+    action.add_argument(
+        "--resume", action="store_true", help="finish a switch that was interrupted"
+    )
+    action.add_argument("--follow", metavar="TICKET", help="print the steps of a detached switch")
+    parser.add_argument("--config", metavar="FILE", help="of --to: the engine's configuration")
+    parser.add_argument("--seen", metavar="TIME", help="of --to: what the caller decided by")
+    parser.add_argument("--policy", choices=free.POLICIES, default="declared")
+    parser.add_argument("--reason", default="", help="why, for the record")
+    parser.add_argument("--detach", metavar="TICKET", help=f"run as {unit.UNIT}, under this name")
+    parser.add_argument("--offset", type=int, default=0, help="of --follow: bytes already seen")
+    parser.add_argument("--wait", type=float, default=0.0, help="of --follow: seconds for news")
+
+
+def run(args: argparse.Namespace) -> int:
+    paths = Paths()
+    try:
+        paths.engine_state(args.name)
+        if args.commit:
+            commit(args.name, args.commit, paths)
+        elif args.follow:
+            print("\n".join(followed(args.name, args.follow, args.offset, args.wait, paths)))
+        elif args.resume:
+            with recorded(args.name, paths) as record:
+                resume(args.name, paths, record)
+        else:
+            config = None if args.config is None else read(args.config)
+            wanted = Wanted(args.name, args.to, args.policy, args.reason, args.seen, config)
+            if args.detach:
+                detach(wanted, args.detach, paths)
+            else:
+                with recorded(args.name, paths) as record:
+                    begin(wanted, paths, record)
+    except SwitchError as error:
+        print(f"sglangctl switch: {error}", file=sys.stderr)
+        return error.status
+    except (Busy, ConfigError, ReleaseError, OSError, ValueError) as error:
+        print(f"sglangctl switch: {os_errors.words(error)}", file=sys.stderr)
+        return 2 if isinstance(error, ConfigError) else 1
+    return 0
+
+
+def read(source: str) -> str:
+    """The text of a file, or of standard input for `-`."""
+    return sys.stdin.read() if source == "-" else Path(source).read_text(encoding="utf-8")

@@ -1,0 +1,149 @@
+"""Whether an engine serves, by looking and by a generation of our own."""
+
+from __future__ import annotations
+
+import sys
+from dataclasses import dataclass
+from functools import partial
+
+from sglangctl.engine import processes, readiness_facts
+from sglangctl.engine.http import endpoint
+from sglangctl.engine.readiness import Check, Decision, decide
+from sglangctl.proc import cgroup
+from sglangctl.startup import render
+from sglangctl.state import starts
+from sglangctl.state.config import EngineConfig
+from sglangctl.state.paths import Paths
+from sglangctl.systemd import engine_unit
+from sglangctl.systemd.unit_failure import spawn_step, why
+
+PROVEN = ("serving", "ready", "degraded")
+
+
+@dataclass(frozen=True)
+class Report:
+    """`sglangctl verify --json`, under "verify". Unknown is null."""
+
+    name: str
+    outcome: str | None
+    """ready or degraded; else what the watch last said of the engine, if it is not up."""
+    cause: str | None
+    sentence: str
+    """The answer in one sentence."""
+    status: int
+    """The exit status: 0, 1 or 2."""
+    checks: tuple[Check, ...] = ()
+    text: str | None = None
+    tokens: int | None = None
+    tokens_per_s: float | None = None
+    ttft_s: float | None = None
+    accept_length: float | None = None
+    stopped_by: str | None = None
+    """Who asked for the end of an engine that does not run."""
+
+
+def verify(
+    config: EngineConfig, paths: Paths, pid: int | None = None, quiet: bool = True
+) -> Report:
+    """Look and ask; PermissionError when the engine's key is not ours to read."""
+    if pid is None:
+        state = engine_unit.state(config.unit)
+        if state is None:
+            return could_not_check(
+                config.name,
+                f"there is no unit {config.unit} to look at: deploy first, or name the engine's "
+                "main process with --pid",
+            )
+        if not state.main_pid:
+            return not_running(config, paths, state)
+        pid = state.main_pid
+        folder = cgroup.folder_of_unit(state.control_group)
+    else:
+        folder = None
+    members = partial(cgroup.pids_in, folder) if folder else partial(processes.group_of, pid)
+    where, pids = endpoint(config, paths, members), members()
+    found = readiness_facts.gather(config, where, pid, pids, say=lambda text: _say(text, quiet))
+    return judged(config, paths, found, decide(config, found.facts))
+
+
+def judged(
+    config: EngineConfig, paths: Paths, found: readiness_facts.Proof, decision: Decision
+) -> Report:
+    """The report on an engine whose main process could be looked at."""
+    outcome, cause = decision.outcome, None
+    first = decision.first
+    if decision.outcome == "ready":
+        status, sentence = 0, f"{config.name} is ready"
+    elif decision.outcome == "degraded":
+        status = 1 if config.readiness.degraded == "fail" else 0
+        worst = next((check for check in decision.checks if check.passed is False), None)
+        words = f"{worst.name}: {worst.detail}" if worst else "see the checks"
+        sentence = f"{config.name} is degraded; {words}"
+    elif decision.failed:
+        status = 1
+        outcome, cause, phase, _ = last_word(config, paths)
+        sentence = f"{config.name} is not ready: {first.detail if first else ''}"
+        if outcome == "pending":
+            sentence += f" (it is still starting: {phase})"
+        elif outcome:
+            sentence += f" (the watch says: {', '.join(filter(None, (outcome, cause)))})"
+    else:
+        status = 2
+        outcome = None
+        sentence = f"could not check {config.name}: {first.detail if first else ''}"
+    generation = found.generation
+    return Report(
+        name=config.name,
+        outcome=outcome,
+        cause=cause,
+        sentence=sentence,
+        status=status,
+        checks=decision.checks,
+        text=generation.text[:500] if generation else None,
+        tokens=generation.tokens if generation else None,
+        tokens_per_s=_rounded(generation.tokens_per_s) if generation else None,
+        ttft_s=_rounded(generation.ttft_s) if generation else None,
+        accept_length=_rounded(found.acceptance.length) if found.acceptance else None,
+    )
+
+
+def not_running(config: EngineConfig, paths: Paths, state: engine_unit.UnitState) -> Report:
+    """The report on an engine without a main process."""
+    outcome, cause, _, stopped_by = last_word(config, paths)
+    sentence = f"{config.name} does not run ({config.unit} is {state.active}/{state.sub})"
+    found = why(config.unit, state.result, state.returncode)
+    if stopped_by:
+        sentence += f": it was {render.stopped(stopped_by)}"
+    elif cause and spawn_step(state.returncode) is None:
+        sentence += f": {outcome}, {cause}"
+    elif found is not None:
+        sentence += f": {found.sentence}; {found.next_step}"
+    sentence += f"; see: sglangctl status {config.name}"
+    return Report(config.name, outcome, cause, sentence, 1, stopped_by=stopped_by)
+
+
+def could_not_check(name: str, sentence: str) -> Report:
+    return Report(name, None, None, sentence, 2)
+
+
+def last_word(config: EngineConfig, paths: Paths) -> tuple[str | None, ...]:
+    """Outcome, cause, phase and who stopped it, of the watch's last verdict, unless that says
+    that it is up."""
+    try:
+        event = starts.last_verdict(paths.latest_journal(config.name))
+    except OSError:
+        return None, None, None, None
+    outcome = starts.outcome_of(event)
+    if event is None or outcome in ("-", *PROVEN):
+        return None, None, None, None
+    found = (event.get(key) for key in ("cause", "phase", "stopped_by"))
+    return (outcome, *(value if isinstance(value, str) else None for value in found))
+
+
+def _say(text: str, quiet: bool) -> None:
+    if not quiet and sys.stderr.isatty():
+        print(f"  {text} ...", file=sys.stderr, flush=True)
+
+
+def _rounded(value: float | None) -> float | None:
+    return None if value is None else round(value, 3)
