@@ -1,6 +1,7 @@
 # Everything a person runs. Each target does all of its own set-up, and does it once:
 #   make demo       the main job: a host that serves, on this machine, with the real engine
-#   make check      lint, types, unit tests: under two minutes
+#   make check      lint, types, docs, unit tests: under two minutes
+#   make docs       docs/ as a site, in build/docs; dead links and stale tables are errors
 #   make test       all of that and the container hosts: what .ci/run calls
 #   make test-real  the full matrices on real engines; writes docs/evidence/<date>.json
 #   make clean-demo, make clean
@@ -17,13 +18,18 @@ TESTS = tests/unit tests/golden tests/traces tests/kernel tests/container
 PYTEST = $(BIN)/python -m pytest
 SIDE_BY_SIDE = -n 2 --dist loadfile
 
-.PHONY: check lint unit test test-real demo clean-demo clean images engine packages test-packages
-check: lint unit
+.PHONY: check lint docs unit test test-real demo clean-demo clean images engine packages test-packages
+check: lint docs unit
 
 lint: $(VENV)/.ready
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
+
+docs: $(VENV)/.ready
+	$(BIN)/python -m docs.tables
+	$(BIN)/sphinx-build -q -W --keep-going --nitpicky -c docs . build/docs
+	$(PYTEST) -q tests/unit/test_pages.py
 
 unit: $(VENV)/.ready
 	$(PYTEST) -q $(SIDE_BY_SIDE)
@@ -63,5 +69,5 @@ $(VENV)/.ready: pyproject.toml
 	@tests/hosts/packages.sh check
 	@$(SAY) "Making the Python environment $(VENV)" $(PYTHON) -m venv $(VENV)
 	@$(SAY) "Installing pyinfra, pytest and the rest into it" \
-		$(BIN)/python -m pip install --disable-pip-version-check --editable '.[test]'
+		$(BIN)/python -m pip install --disable-pip-version-check --editable '.[test,docs]'
 	@touch $@

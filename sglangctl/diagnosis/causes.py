@@ -1,7 +1,7 @@
 """The closed list of causes: a sentence for the operator and the next step for each of them.
 
-`rule` says what leads to the cause besides the log lines of `sglangctl.diagnosis.signatures`. README's
-table is made from this one (`python -m sglangctl.diagnosis.classify`).
+`rule` says what leads to the cause besides the log lines of `sglangctl.diagnosis.signatures`.
+docs/troubleshooting.md shows this list (`python -m docs.tables --write`).
 """
 
 from __future__ import annotations

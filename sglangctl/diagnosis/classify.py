@@ -1,15 +1,9 @@
-"""Phases, outcomes and causes: the closed lists, and which cause a log line names.
-
-`python -m sglangctl.diagnosis.classify` prints the tables of README.md, with --write it puts them there.
-"""
+"""Phases, outcomes and causes: the closed lists, and which cause a log line names."""
 
 from __future__ import annotations
 
 import re
-import sys
-from collections.abc import Iterator
 from dataclasses import dataclass
-from pathlib import Path
 
 from sglangctl.diagnosis.causes import CAUSES, Cause
 from sglangctl.diagnosis.signatures import SIGNATURES, Signature, find
@@ -28,7 +22,6 @@ __all__ = [
     "Finding",
     "Signature",
     "classify",
-    "table",
 ]
 
 PHASES = {
@@ -142,55 +135,3 @@ def _names(line: str, path: str | None) -> bool:
             return True
         at = line.find(path, at + 1)
     return False
-
-
-def _rows(head: tuple[str, ...], rows: Iterator[tuple[str, ...]]) -> Iterator[str]:
-    yield "| " + " | ".join(head) + " |"
-    yield "|" + " --- |" * len(head)
-    for row in rows:
-        yield "| " + " | ".join(cell.replace("|", "\\|") for cell in row) + " |"
-
-
-def _evidence(cause: Cause) -> str:
-    """Where a cause's evidence was seen, for the table."""
-    seen: list[str] = []
-    for signature in SIGNATURES:
-        if signature.cause == cause.name:
-            seen += [part.strip() for part in re.split(r"[;,] (?=SGLang)", signature.seen)]
-    parts = [cause.rule] if cause.rule else []
-    parts += sorted(set(seen))
-    return "; ".join(parts)
-
-
-def table() -> str:
-    """README's tables of phases, outcomes and causes, as Markdown."""
-    blocks = [
-        _rows(("Phase", "Meaning"), ((f"`{name}`", text) for name, text in PHASES.items())),
-        _rows(("Outcome", "Meaning"), ((f"`{name}`", text) for name, text in OUTCOMES.items())),
-        _rows(
-            ("Cause", "What it means", "Next step", "Seen in"),
-            (
-                (f"`{cause.name}`", cause.sentence, cause.next_step, _evidence(cause))
-                for cause in CAUSES.values()
-            ),
-        ),
-    ]
-    return "\n\n".join("\n".join(block) for block in blocks)
-
-
-def write(readme: Path) -> None:
-    """Put the current table between the markers of `readme`; ValueError without them."""
-    begin, end = "<!-- causes:begin", "<!-- causes:end -->"
-    text = readme.read_text(encoding="utf-8")
-    start, stop = text.find(begin), text.find(end)
-    if start < 0 or stop < start:
-        raise ValueError(f"{readme} has no {begin} ... {end}")
-    start = text.index("-->", start) + len("-->")
-    readme.write_text(f"{text[:start]}\n{table()}\n{text[stop:]}", encoding="utf-8")
-
-
-if __name__ == "__main__":
-    if sys.argv[1:] == ["--write"]:
-        write(Path(__file__).parent.parent / "README.md")
-    else:
-        print(table())

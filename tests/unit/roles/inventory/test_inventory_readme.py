@@ -1,4 +1,4 @@
-"""What README.md shows is what works: its first inventory, and the two files of your own."""
+"""What README.md and docs/inventory.md show is what works: an inventory, and files of your own."""
 
 from __future__ import annotations
 
@@ -10,12 +10,14 @@ import sys
 from pathlib import Path
 
 ROOT = Path(__file__).parents[4]
-README = (ROOT / "README.md").read_text(encoding="utf-8")
+README = ROOT / "README.md"
+PAGE = ROOT / "docs" / "inventory.md"
 
 
-def block(language: str, begins: str) -> str:
-    """The one code block of the README that begins so."""
-    blocks = re.findall(rf"^```{language}\n(.*?)^```$", README, re.MULTILINE | re.DOTALL)
+def block(page: Path, language: str, begins: str) -> str:
+    """The one code block of a page that begins so."""
+    text = page.read_text(encoding="utf-8")
+    blocks = re.findall(rf"^```{language}\n(.*?)^```$", text, re.MULTILINE | re.DOTALL)
     (found,) = [text for text in blocks if text.startswith(begins)]
     return str(found)
 
@@ -26,13 +28,13 @@ def without_comments(text: str) -> str:
 
 def test_the_first_inventory_is_the_minimal_example() -> None:
     example = (ROOT / "inventory" / "minimal.example.yml").read_text(encoding="utf-8")
-    shown = block("yaml", "# inventory/hosts.yml")
+    shown = block(README, "yaml", "# inventory/hosts.yml")
     assert without_comments(shown) == without_comments(example)
     assert "ssh: {user: root}" in shown
 
 
 def test_the_inventory_of_your_own_is_one_that_pyinfra_takes(tmp_path: Path) -> None:
-    (tmp_path / "my_inventory.py").write_text(block("python", "# my_inventory.py"))
+    (tmp_path / "my_inventory.py").write_text(block(PAGE, "python", "# my_inventory.py"))
     (tmp_path / "gpus.yml").write_text(
         """
 hosts:
@@ -60,7 +62,7 @@ hosts:
 
 
 def test_the_deploy_file_of_your_own_is_ours_under_another_name() -> None:
-    yours = ast.parse(block("python", "# my_deploy.py"))
+    yours = ast.parse(block(PAGE, "python", "# my_deploy.py"))
     ours = ast.parse((ROOT / "deploys" / "sglang.py").read_text(encoding="utf-8"))
     shown = ast.unparse(yours).replace("my-deploy", "sglang")
     assert shown == "\n".join(ast.unparse(part) for part in ours.body[1:])

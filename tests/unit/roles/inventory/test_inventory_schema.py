@@ -13,7 +13,7 @@ import jsonschema
 import paramiko
 import pytest
 
-from roles.inventory import schema, variables
+from roles.inventory import schema
 from roles.inventory.document import Document, read
 from roles.inventory.load import build
 from roles.inventory.render import engine_json, host_json, render, venv_path
@@ -172,18 +172,6 @@ def test_a_default_is_what_leaving_it_out_means(key: tuple[str, ...], tmp_path: 
     without = outcome({"engines": {"e": copy.deepcopy(engine)}}, tmp_path)
     put(engine, key, copy.deepcopy(ENGINE_KEYS[key]["default"]))
     assert outcome({"engines": {"e": engine}}, tmp_path) == without
-
-
-def test_the_readme_is_current() -> None:
-    text = variables.README.read_text(encoding="utf-8")
-    assert variables.updated(text) == text, "run: python -m roles.inventory.variables --write"
-    for key in (*HOST_KEYS, *ENGINE_KEYS):
-        assert f"| `{'.'.join(key)}` |" in text
-
-
-def test_a_readme_without_markers_is_an_error() -> None:
-    with pytest.raises(ValueError, match="must hold the lines"):
-        variables.updated("# nothing\n")
 
 
 def test_the_schema_is_formatted_as_it_would_be_written() -> None:

@@ -20,7 +20,6 @@ from sglangctl.diagnosis.classify import (
     WEIGHTS,
     Context,
     classify,
-    table,
 )
 from sglangctl.startup.loglines import Splitter
 from sglangctl.state import journal
@@ -201,18 +200,3 @@ def test_a_damaged_file_of_the_drafter_is_a_damaged_file() -> None:
 def test_advice_of_a_failed_capture_is_not_its_cause() -> None:
     line = "1. set --mem-fraction-static to a smaller value (e.g., 0.8 or 0.7)"
     assert classify(line, Context(), exception=True) is None
-
-
-def test_readme_holds_the_current_table() -> None:
-    text = (ROOT / "README.md").read_text(encoding="utf-8")
-    match = re.search(r"<!-- causes:begin[^>]*-->\n(.*)\n<!-- causes:end -->", text, re.DOTALL)
-    assert match is not None, "README.md has no section for the causes"
-    assert match[1].strip() == table().strip(), (
-        "run: python -m sglangctl.diagnosis.classify --write"
-    )
-
-
-def test_the_table_has_every_word() -> None:
-    text = table()
-    for name in (*PHASES, *OUTCOMES, *CAUSES):
-        assert f"| `{name}` |" in text

@@ -1,0 +1,149 @@
+"""The tables in docs/ that are made from the code, each between two markers of its page.
+
+python -m docs.tables            # names the pages that are stale; exit status 1 if there is one
+python -m docs.tables --write    # writes them
+"""
+
+from __future__ import annotations
+
+import json
+import re
+import sys
+from collections.abc import Callable, Iterable, Iterator
+from pathlib import Path
+from typing import Any
+
+from roles.inventory import nccl, schema
+from sglangctl.diagnosis.causes import CAUSES, Cause
+from sglangctl.diagnosis.classify import OUTCOMES, PHASES, SIGNATURES
+
+DOCS = Path(__file__).resolve().parent
+MARKED = re.compile(
+    r"(?P<begin><!-- table (?P<name>[a-z-]+): python -m docs\.tables --write -->\n)"
+    r"(?P<table>.*?)(?P<end><!-- end of table (?P=name) -->)",
+    re.DOTALL,
+)
+
+
+def table(head: tuple[str, ...], rows: Iterable[tuple[str, ...]]) -> str:
+    """A Markdown table; a cell is Markdown of one line."""
+    lines = [head, ("---",) * len(head), *rows]
+    return "".join(f"| {' | '.join(map(cell, line))} |\n" for line in lines)
+
+
+def cell(text: str) -> str:
+    """Text that cannot end a table's cell."""
+    return text.replace("|", "\\|").replace("\n", " ")
+
+
+def code(value: Any) -> str:
+    """A value as it is written in YAML (flow style), as code."""
+    text = value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)
+    return f"`{text}`" if text else '`""`'
+
+
+def inventory_keys(part: dict[str, Any], prefix: str = "") -> Iterator[tuple[str, ...]]:
+    """One row for each key of a mapping, and after it the rows of its own keys."""
+    required = part.get("required", ())
+    for key, item in part.get("properties", {}).items():
+        path = f"{prefix}{key}"
+        nested = "properties" in item
+        if key in required or path == "model.path":
+            default = "**required**"
+        elif "default" in item:
+            default = code(item["default"])
+        else:
+            default = item.get("x-default", "")
+        example = "" if nested else code(item["examples"][0])
+        yield f"`{path}`", default, item["x-unit"], item["description"], example
+        if nested:
+            yield from inventory_keys(item, f"{path}.")
+
+
+def keys_of(definition: str) -> str:
+    """The table of the inventory's keys below one definition of the schema."""
+    head = ("Key", "Default", "Unit", "Meaning", "Example")
+    return table(head, inventory_keys(schema.definition(definition)))
+
+
+def nccl_profiles() -> str:
+    """The table of NCCL profiles."""
+    rows = []
+    for name, profile in nccl.PROFILES.items():
+        values = [f"`{variable}={value}`" for variable, value in profile.environment.items()]
+        values += [f"flag `{flag}`" for flag in profile.flags]
+        sets = "<br>".join(values) or "nothing"
+        rows.append((f"`{name}`", sets, profile.reason, profile.source))
+    return table(("Profile", "Sets", "Reason", "Source"), rows)
+
+
+def evidence_of(cause: Cause) -> str:
+    """Where a cause's evidence was seen."""
+    seen = {
+        part.strip()
+        for signature in SIGNATURES
+        if signature.cause == cause.name
+        for part in re.split(r"[;,] (?=SGLang)", signature.seen)
+    }
+    return "; ".join([*filter(None, [cause.rule]), *sorted(seen)])
+
+
+def causes() -> str:
+    """The table of the closed list of causes."""
+    rows = [
+        (f"`{cause.name}`", cause.sentence, cause.next_step, evidence_of(cause))
+        for cause in CAUSES.values()
+    ]
+    return table(("Cause", "What it means", "Next step", "Evidence, or where it was seen"), rows)
+
+
+def words(title: str, meanings: dict[str, str]) -> str:
+    """A table of names and what each of them means."""
+    return table((title, "Meaning"), ((f"`{name}`", text) for name, text in meanings.items()))
+
+
+TABLES: dict[str, Callable[[], str]] = {
+    "host-keys": lambda: keys_of("host"),
+    "engine-keys": lambda: keys_of("engine"),
+    "nccl-profiles": nccl_profiles,
+    "phases": lambda: words("Phase", PHASES),
+    "outcomes": lambda: words("Outcome", OUTCOMES),
+    "causes": causes,
+}
+
+
+def updated(text: str) -> str:
+    """A page's text with current tables. ValueError: it has a marker of a table that is none."""
+
+    def current(found: re.Match[str]) -> str:
+        if found["name"] not in TABLES:
+            raise ValueError(f"there is no table {found['name']!r}: {', '.join(TABLES)}")
+        return f"{found['begin']}{TABLES[found['name']]()}{found['end']}"
+
+    return MARKED.sub(current, text)
+
+
+def stale(folder: Path = DOCS) -> dict[Path, str]:
+    """The pages that are not current, each with the text that it should have."""
+    pages = {page: page.read_text(encoding="utf-8") for page in sorted(folder.glob("*.md"))}
+    wanted = {page: updated(text) for page, text in pages.items()}
+    return {page: text for page, text in wanted.items() if text != pages[page]}
+
+
+def main(arguments: list[str]) -> int:
+    """Check the pages or write them; returns the exit status."""
+    if arguments not in ([], ["--write"]):
+        print("usage: python -m docs.tables [--write]", file=sys.stderr)
+        return 2
+    pages = stale()
+    for page, text in pages.items():
+        if arguments:
+            page.write_text(text, encoding="utf-8")
+            print(f"{page.name}: written")
+        else:
+            print(f"{page.name}: stale; run: python -m docs.tables --write", file=sys.stderr)
+    return 1 if pages and not arguments else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))
