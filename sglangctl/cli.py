@@ -46,6 +46,7 @@ COMMANDS = (
         "sglangctl.commands.verify",
         "prove that an engine serves: 0 ready, 1 not, 2 unknown",
     ),
+    Command("weights", "sglangctl.commands.weights", "is a model whole: 0 yes, 1 no, 2 unknown"),
     Command(
         "bundle", "sglangctl.commands.bundle", "one tar.gz of evidence, safe for a public issue"
     ),

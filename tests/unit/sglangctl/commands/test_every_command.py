@@ -51,6 +51,7 @@ COMMANDS: dict[str, list[list[str]]] = {
     "replay": [],
     "probe": [],
     "prune-programs": [],
+    "weights": [["--engine", ENGINE]],
 }
 CASES = [(name, words) for name, cases in COMMANDS.items() for words in cases]
 WITHOUT_CONFIG = {"logs", "journal", "bundle", "kernel"}

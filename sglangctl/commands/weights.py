@@ -1,0 +1,120 @@
+"""Is the model in a folder whole, and can the engine's user read it?
+
+Reads the headers of the weight files, the index and the small files beside them: seconds, whatever
+their size. With --engine the engine's own model and drafter are looked at, with the rights of its
+user. --sha256 reads every byte: against LIST (what sha256sum printed), else against what
+huggingface_hub wrote down when it fetched the folder; ended and called again, it goes on.
+
+Exit status: 0 complete, 1 not (each finding says what is wrong and what next), 2 could not check.
+With --json: {"v": 1, "weights": [{"path", "files", "bytes", "tensors", "complete"}], "findings":
+[{"id", "level", "seen", "fix", "path"}]}; bytes are those of the tensors.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import pwd
+import sys
+from pathlib import Path
+
+from sglangctl.diagnosis.finding import FAIL, Finding
+from sglangctl.proc.as_user import NoAnswer
+from sglangctl.state.config import ConfigError, load_engine
+from sglangctl.state.paths import Paths
+from sglangctl.util.terminal import harmless
+from sglangctl.weights import look
+from sglangctl.weights.check import Model
+from sglangctl.weights.hashes import Progress
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    what = parser.add_mutually_exclusive_group(required=True)
+    what.add_argument("folder", nargs="?", type=Path, metavar="DIR", help="a model's folder")
+    what.add_argument("--engine", metavar="NAME", help="this engine's model and drafter")
+    parser.add_argument("--user", help="look with this user's rights (default: one's own)")
+    parser.add_argument("--drafter", action="store_true", help="DIR needs no tokenizer")
+    parser.add_argument(
+        "--sha256", nargs="?", const="", metavar="LIST", help="read all of it and compare"
+    )
+    parser.add_argument("--json", action="store_true", help="one document")
+
+
+def run(args: argparse.Namespace) -> int:
+    try:
+        models = _models(args)
+    except (ConfigError, NoAnswer, PermissionError, ValueError) as error:
+        print(f"sglangctl weights: {harmless(str(error))}", file=sys.stderr)
+        return 2
+    if args.json:
+        print(json.dumps(document(models)))
+    else:
+        print("\n".join(line for model in models for line in lines(model)))
+    return 0 if all(model.complete for model in models) else 1
+
+
+def document(models: list[Model]) -> dict[str, object]:
+    """What --json prints."""
+    return {
+        "v": 1,
+        "weights": [
+            {
+                "path": model.path,
+                "files": model.files,
+                "bytes": model.bytes,
+                "tensors": model.tensors,
+                "complete": model.complete,
+            }
+            for model in models
+        ],
+        "findings": [
+            {**finding.to_json(), "path": model.path}
+            for model in models
+            for finding in model.findings
+        ],
+    }
+
+
+def lines(model: Model) -> list[str]:
+    """The verdict first, then a line or two a finding."""
+    verdict = "complete" if model.complete else "not complete"
+    size = f"{model.files} files, {model.bytes / 1e9:.1f} GB, {model.tensors} tensors"
+    found = [harmless(f"{model.path}: {verdict} ({size})")]
+    for finding in sorted(model.findings, key=lambda one: one.level != FAIL):
+        found.append(harmless(f"  {finding.level}: {finding.seen}"))
+        if finding.fix:
+            found.append(harmless(f"    {finding.fix}"))
+    return found
+
+
+def _models(args: argparse.Namespace) -> list[Model]:
+    user = args.user or pwd.getpwuid(os.geteuid()).pw_name
+    targets = [look.Target(args.folder, not args.drafter)] if args.folder else []
+    if args.engine:
+        engine = load_engine(args.engine, Paths())
+        targets, user = look.targets(engine), args.user or engine.user
+    try:
+        pwd.getpwnam(user)
+    except KeyError:
+        raise ValueError(f"there is no user {user} on this host") from None
+    return [_model(args, target, user) for target in targets]
+
+
+def _model(args: argparse.Namespace, target: look.Target, user: str) -> Model:
+    model = look.model(target.folder, user, tokenizer=target.tokenizer)
+    if args.sha256 is not None and model.complete:
+        listed = Path(args.sha256).read_text(encoding="utf-8") if args.sha256 else None
+        model.findings += look.sha256(target.folder, listed, _tell)
+        if model.complete:
+            model.findings.append(Finding("sha256", "info", "every listed file has its sha256"))
+    return model
+
+
+def _tell(progress: Progress) -> None:
+    share = 100 * progress.done / max(progress.total, 1)
+    print(
+        f"sha256: {progress.done / 1e9:.1f} of {progress.total / 1e9:.1f} GB ({share:.0f} %)",
+        file=sys.stderr,
+        flush=True,
+    )

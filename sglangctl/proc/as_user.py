@@ -1,0 +1,82 @@
+"""Do something with the rights of another user, in a process of its own, and get JSON back."""
+
+from __future__ import annotations
+
+import json
+import os
+import pwd
+import select
+import signal
+import time
+from typing import Any, Callable
+
+LARGEST = 64 * 1024 * 1024
+"""Bytes of an answer: more of it is a defect."""
+
+
+class NoAnswer(Exception):
+    """The child ended without an answer, or not in time; the text is one sentence."""
+
+
+def ask(user: str, question: Callable[[], Any], limit_s: float) -> Any:
+    """What `question` returns (JSON types), run as `user` with that user's groups.
+
+    As somebody else than root: run as it is where `user` is oneself, else PermissionError. KeyError
+    for an unknown user, NoAnswer after `limit_s` seconds (a dead NFS server, say).
+    """
+    entry = pwd.getpwnam(user)
+    if entry.pw_uid != os.geteuid() and os.geteuid() != 0:
+        raise PermissionError(f"only root can look with the rights of {user}")
+    reader, writer = os.pipe()
+    child = os.fork()
+    if child == 0:
+        os.close(reader)
+        _answer(writer, entry, question)
+    os.close(writer)
+    waiting = 0
+    try:
+        return _read(reader, limit_s)
+    except NoAnswer:
+        # One that hangs in the kernel does not even die of SIGKILL: it is not waited for.
+        os.kill(child, signal.SIGKILL)
+        waiting = os.WNOHANG
+        raise
+    finally:
+        os.close(reader)
+        os.waitpid(child, waiting)
+
+
+def _answer(writer: int, entry: pwd.struct_passwd, question: Callable[[], Any]) -> None:
+    """In the child; does not return."""
+    status = 1
+    try:
+        if entry.pw_uid != os.geteuid():
+            os.initgroups(entry.pw_name, entry.pw_gid)
+            os.setresgid(entry.pw_gid, entry.pw_gid, entry.pw_gid)
+            os.setresuid(entry.pw_uid, entry.pw_uid, entry.pw_uid)
+        with os.fdopen(writer, "w", encoding="utf-8", errors="surrogateescape") as out:
+            json.dump(question(), out)
+        status = 0
+    finally:
+        os._exit(status)
+
+
+def _read(reader: int, limit_s: float) -> Any:
+    end = time.monotonic() + limit_s
+    parts: list[bytes] = []
+    room = LARGEST
+    while True:
+        left = end - time.monotonic()
+        if left <= 0 or not select.select([reader], [], [], left)[0]:
+            raise NoAnswer(f"no answer within {limit_s:.0f} s: its file system may hang")
+        part = os.read(reader, 1 << 16)
+        if not part:
+            break
+        parts.append(part)
+        room -= len(part)
+        if room < 0:
+            raise NoAnswer("the answer is too long")
+    try:
+        return json.loads(b"".join(parts))
+    except ValueError:
+        raise NoAnswer("the look ended before it was finished") from None

@@ -1,0 +1,61 @@
+"""Why a file cannot be opened by the user who tries to: which part of its path is in the way."""
+
+from __future__ import annotations
+
+import os
+import pwd
+from pathlib import Path
+
+from sglangctl.diagnosis.finding import FAIL, Finding
+from sglangctl.weights.safetensors import shown
+
+
+def refusal(path: Path, error: OSError) -> Finding:
+    """One finding for a file or folder that could not be opened.
+
+    SGLang calls a file that it may not read "No such file or directory", so the two are told apart.
+    """
+    text = shown(str(path))
+    if isinstance(error, PermissionError):
+        what = closed_part(path)
+        return Finding(
+            "weights-unreadable",
+            FAIL,
+            f"{text} is there and user {_user()} cannot read it: {what}",
+            f"as root: chmod o+rX {shown(str(_parted(path)))} (or give its group to that user)",
+        )
+    if os.path.islink(path) and not path.exists():
+        target = shown(os.readlink(path))
+        return Finding(
+            "weights-missing",
+            FAIL,
+            f"{text} is a link to {target}, which is not there",
+            "fetch that file again, or copy the folder with cp -L",
+        )
+    if isinstance(error, FileNotFoundError):
+        return Finding("weights-missing", FAIL, f"{text} is missing", "fetch that file again")
+    return Finding("weights-unreadable", FAIL, f"{text}: {error.strerror or error}", "dmesg | tail")
+
+
+def closed_part(path: Path) -> str:
+    """The first part of the path that this user may not go through, or the file itself."""
+    part = _parted(path)
+    if part == path:
+        mode = f"mode {os.stat(path).st_mode & 0o7777:04o}" if os.path.exists(path) else "its mode"
+        return f"{mode} of the file"
+    return f"the folder {shown(str(part))} is closed to that user"
+
+
+def _parted(path: Path) -> Path:
+    real = Path(os.path.realpath(path))
+    for folder in reversed(real.parents):
+        if not os.access(folder, os.X_OK):
+            return folder
+    return real if real != path and os.path.lexists(real) else path
+
+
+def _user() -> str:
+    try:
+        return pwd.getpwuid(os.geteuid()).pw_name
+    except KeyError:
+        return str(os.geteuid())

@@ -1,0 +1,66 @@
+"""What lies in a folder of weights: its files by kind, and which of them the engine will read."""
+
+from __future__ import annotations
+
+import os
+import re
+from dataclasses import dataclass
+from pathlib import Path
+
+SERIES = re.compile(r"(?P<stem>.+)-(?P<number>\d{5})-of-(?P<total>\d{5})(?P<suffix>\.\w+)")
+"""model-00003-of-00064.safetensors, as transformers names the parts of one model."""
+UNFINISHED = (".incomplete", ".aria2", ".part", ".partial", ".crdownload")
+"""What huggingface_hub, aria2, curl, rsync and browsers put behind the name of a file that they
+have not got whole."""
+OTHER_FORMATS = (".bin", ".pt", ".pth", ".gguf")
+INDEX = "model.safetensors.index.json"
+
+
+@dataclass(frozen=True)
+class Contents:
+    """The names in one folder, sorted."""
+
+    folder: Path
+    names: tuple[str, ...]
+
+    @property
+    def safetensors(self) -> list[str]:
+        return [name for name in self.names if name.endswith(".safetensors")]
+
+    @property
+    def other_formats(self) -> list[str]:
+        return [name for name in self.names if name.endswith(OTHER_FORMATS)]
+
+    @property
+    def unfinished(self) -> list[str]:
+        """Files that say by their name that they, or the file beside them, are not whole."""
+        return [name for name in self.names if name.endswith(UNFINISHED)]
+
+    @property
+    def index(self) -> str | None:
+        """The index's name; None where the model is in one file, or nobody wrote one."""
+        if INDEX in self.names:
+            return INDEX
+        # A variant (model.fp16.safetensors.index.json): the engine takes the only one there is.
+        found = [name for name in self.names if name.endswith(".safetensors.index.json")]
+        return found[0] if len(found) == 1 else None
+
+    def missing_parts(self) -> list[str]:
+        """Names that the numbering of the parts promises and that are not there."""
+        series: dict[tuple[str, str, str], set[int]] = {}
+        for name in self.safetensors:
+            match = SERIES.fullmatch(name)
+            if match:
+                key = match["stem"], match["total"], match["suffix"]
+                series.setdefault(key, set()).add(int(match["number"]))
+        return [
+            f"{stem}-{number:05}-of-{total}{suffix}"
+            for (stem, total, suffix), present in series.items()
+            for number in range(1, int(total) + 1)
+            if number not in present
+        ]
+
+
+def look(folder: Path) -> Contents:
+    """The folder's names; OSError where it cannot be listed."""
+    return Contents(folder, tuple(sorted(os.listdir(folder))))

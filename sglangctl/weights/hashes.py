@@ -1,0 +1,152 @@
+"""sha256 of each file against a list or the hub's own metadata: in parallel, resumable."""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import re
+from collections.abc import Mapping
+from concurrent.futures import ThreadPoolExecutor, as_completed
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Callable
+
+from sglangctl.diagnosis.finding import FAIL, Finding
+from sglangctl.weights import access, remembered
+from sglangctl.weights.safetensors import shown
+
+CHUNK = 8 * 1024 * 1024
+SHA256 = re.compile(r"[0-9a-f]{64}")
+LINE = re.compile(r"([0-9a-fA-F]{64}) [ *](.+)")
+"""A line of sha256sum(1)."""
+LARGEST = 4 * 1024 * 1024
+HUB = ".cache/huggingface/download"
+"""Where huggingface_hub keeps, for `hf download --local-dir`, FILE.metadata: commit, etag, time; of
+a file in LFS the etag is its sha256."""
+
+
+@dataclass(frozen=True)
+class Progress:
+    """How far it is: bytes of all files, and those done."""
+
+    done: int
+    total: int
+
+
+def from_list(text: str) -> dict[str, str]:
+    """File -> sha256, of what sha256sum printed; ValueError for a line that is none."""
+    found = {}
+    for number, line in enumerate(text.splitlines(), 1):
+        if not line.strip() or line.startswith("#"):
+            continue
+        match = LINE.fullmatch(line.rstrip("\r"))
+        name = os.path.normpath(match[2]) if match else ""
+        if match is None or name.startswith(("/", "..")):
+            raise ValueError(f"line {number} is not `SHA256  FILE` with a file in the folder")
+        found[name] = match[1].lower()
+    return found
+
+
+def from_hub(folder: Path) -> dict[str, str]:
+    """File -> sha256, of what huggingface_hub wrote down when it fetched the folder; empty where
+    it did not, or where the file is none of LFS (its etag is a git hash then)."""
+    found = {}
+    try:
+        names = sorted(os.listdir(folder / HUB))
+    except OSError:
+        return {}
+    for name in names:
+        if not name.endswith(".metadata"):
+            continue
+        try:
+            lines = (folder / HUB / name).read_text(encoding="utf-8").split("\n")
+        except (OSError, UnicodeDecodeError):
+            continue
+        if len(lines) >= 2 and SHA256.fullmatch(lines[1].strip()):
+            found[name[: -len(".metadata")]] = lines[1].strip()
+    return found
+
+
+def from_cache(folder: Path) -> dict[str, str]:
+    """File -> sha256, of links into a hub cache: ../../blobs/<sha256> is named by its content."""
+    found = {}
+    for name in sorted(os.listdir(folder)):
+        path = folder / name
+        if path.is_symlink():
+            blob = Path(os.readlink(path))
+            if blob.parent.name == "blobs" and SHA256.fullmatch(blob.name):
+                found[name] = blob.name
+    return found
+
+
+def from_source(folder: Path) -> dict[str, str]:
+    """File -> sha256, of whatever the folder itself knows of its source. OSError."""
+    return {**from_cache(folder), **from_hub(folder)}
+
+
+def verify(
+    folder: Path,
+    wanted: Mapping[str, str],
+    known: dict[str, Any],
+    tell: Callable[[Progress], None],
+    keep: Callable[[], None],
+    workers: int | None = None,
+) -> list[Finding]:
+    """Read every file of `wanted` and compare. `known` (file -> [identity, sha256]) is taken for
+    unchanged files and filled as files are done; `keep` is called after each, so that a run that
+    was ended goes on from there.
+    """
+    findings: list[Finding] = []
+    todo: dict[str, list[int]] = {}
+    done = 0
+    for name in wanted:
+        try:
+            found = remembered.identity(os.stat(folder / name))
+        except OSError as error:
+            findings.append(access.refusal(folder / name, error))
+            continue
+        if name in known and known[name][0] == found:
+            done += found[0]
+            findings.extend(_compared(name, wanted[name], known[name][1]))
+        else:
+            todo[name] = found
+    total = done + sum(size for size, *_ in todo.values())
+    count = workers or min(8, os.cpu_count() or 1)
+    with ThreadPoolExecutor(count) as pool:
+        jobs = {pool.submit(digest, folder / name): name for name in todo}
+        for job in as_completed(jobs):
+            name = jobs[job]
+            try:
+                value = job.result()
+            except OSError as error:
+                findings.append(access.refusal(folder / name, error))
+                continue
+            known[name] = [todo[name], value]
+            keep()
+            done += todo[name][0]
+            tell(Progress(done, total))
+            findings.extend(_compared(name, wanted[name], value))
+    return findings
+
+
+def digest(path: Path) -> str:
+    """The file's sha256 as hex. OSError."""
+    total = hashlib.sha256()
+    with open(path, "rb", buffering=0) as file:
+        buffer = memoryview(bytearray(CHUNK))
+        while length := file.readinto(buffer):
+            total.update(buffer[:length])
+    return total.hexdigest()
+
+
+def _compared(name: str, wanted: str, found: str) -> list[Finding]:
+    if wanted == found:
+        return []
+    return [
+        Finding(
+            "weights-corrupt",
+            FAIL,
+            f"{shown(name)} has the sha256 {found[:16]}…, its source says {wanted[:16]}…",
+            "fetch that file again",
+        )
+    ]
