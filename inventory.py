@@ -5,6 +5,6 @@ sglang_host (its HostSpec, or None), sglang_engines (their names) and sglang_mis
 wrong with it): such a host, and only it, is not connected to.
 """
 
-from roles.hosts import pyinfra_hosts as _pyinfra_hosts
+from roles.entry.hosts import pyinfra_hosts as _pyinfra_hosts
 
 hosts = _pyinfra_hosts()

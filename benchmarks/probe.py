@@ -18,7 +18,7 @@ import time
 from pathlib import Path
 
 from benchmarks import evidence
-from roles.host import program
+from roles.remote import program
 
 LIMIT_S = 0.3
 REQUEST = json.dumps(

@@ -1,7 +1,6 @@
 """Stop the engines and take away what was put on the host; never weights, never foreign units."""
 
-from roles.visit import visit
-from roles.switch.ending import remove_engines
+from roles.stages import existing_host, remove_engines
 
-if job := visit("remove"):
-    remove_engines(job)
+if host := existing_host("remove"):
+    remove_engines(host)

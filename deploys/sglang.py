@@ -4,16 +4,20 @@ pyinfra inventory.py deploys/sglang.py            (asks before it changes anythi
 pyinfra inventory.py deploys/sglang.py --dry --diff
 """
 
-from roles.job import begin
-from roles.host.deploy import prepare_host
-from roles.engine.deploy import prepare_engines
-from roles.kernel.deploy import prepare_kernels
-from roles.switch.deploy import switch_engines
-from roles.readiness.deploy import wait_until_serving
+from roles.stages import (
+    desired_host,
+    preflight,
+    prepare_engines,
+    prepare_host,
+    prepare_kernels,
+    switch_engines,
+    wait_until_serving,
+)
 
-if job := begin("sglang"):
-    prepare_host(job)
-    prepare_engines(job)
-    prepare_kernels(job)
-    switch_engines(job)
-    wait_until_serving(job)
+if host := desired_host("sglang"):
+    preflight(host)
+    prepare_host(host)
+    prepare_engines(host)
+    prepare_kernels(host)
+    switch_engines(host)
+    wait_until_serving(host)

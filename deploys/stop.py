@@ -1,7 +1,6 @@
 """Stop the engines and keep them down, also after a reboot; deploys/sglang.py starts them again."""
 
-from roles.visit import visit
-from roles.switch.ending import stop_engines
+from roles.stages import existing_host, stop_engines
 
-if job := visit("stop"):
-    stop_engines(job)
+if host := existing_host("stop"):
+    stop_engines(host)

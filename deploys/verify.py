@@ -1,7 +1,6 @@
 """Ask every engine for the proof that it serves; changes nothing on the host."""
 
-from roles.visit import visit
-from roles.readiness.deploy import verify
+from roles.stages import existing_host, verify
 
-if job := visit("verify"):
-    verify(job)
+if host := existing_host("verify"):
+    verify(host)

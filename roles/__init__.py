@@ -1,1 +1,1 @@
-"""The controller side: one package per concern, from a validated spec to pyinfra operations."""
+"""The controller's side, in rooms: each imports only rooms below it (see docs/architecture.md)."""

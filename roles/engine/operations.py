@@ -4,22 +4,18 @@ from __future__ import annotations
 
 import base64
 import json
-from collections.abc import Generator, Mapping
-from typing import Any
 
-from pyinfra.api import FunctionCommand, StringCommand, operation
+from pyinfra.api import StringCommand, operation
 from pyinfra.api.command import QuoteString
 from pyinfra.context import host, state
 
-from roles.failing import failing
-from roles.host import program
-from roles.host.managed import Change, changes
-from roles.host.operations import UNREAD, describe, obstructed, show
-from roles.host.snapshot import JSON, Input, snapshot
-from roles.job import EngineJob
+from roles.engine.desired import DesiredEngine, changed_against_live
+from roles.host.operations import describe
+from roles.remote import program
+from roles.remote.failing import failing
+from roles.remote.operation import UNREAD, Commands, obstructed, show
+from roles.remote.snapshot import JSON, Input, engine_facts, snapshot
 from sglangctl.state.paths import OWN_USER
-
-Commands = Generator[StringCommand | FunctionCommand, None, None]
 
 
 @operation()
@@ -61,14 +57,14 @@ def service_user(user: str, home: str, request: JSON) -> Commands:
 
 
 @operation()
-def staged_release(engine: EngineJob, request: JSON) -> Commands:
+def staged_release(engine: DesiredEngine, request: JSON) -> Commands:
     """
     Write the engine's release beside the live one, checked by systemd-analyze.
 
     What differs from the live release is shown; a release that is live or staged is not written
     again.
 
-    + engine: the engine's job
+    + engine: the engine
     + request: what the probe is asked for
     """
     facts = snapshot(request)
@@ -77,9 +73,10 @@ def staged_release(engine: EngineJob, request: JSON) -> Commands:
         return
     digest = engine.release.digest
     found = changed_against_live(engine, facts)
-    live = (engine_facts(facts, engine.name).get("releases") or {}).get("current") == digest
+    releases = engine_facts(facts, engine.name).get("releases") or {}
+    live = releases.get("current") == digest
     edited = live and bool(found)
-    if digest in staged_digests(facts, engine.name) and not edited:
+    if digest in (releases.get("staged") or []) and not edited:
         host.noop(f"release {digest[:12]} is staged")
         return
     what = "was edited, to be written again" if edited else "to be staged"
@@ -99,24 +96,3 @@ def staged_release(engine: EngineJob, request: JSON) -> Commands:
         QuoteString(engine.name),
         _stdin=Input([json.dumps(document)]),
     )
-
-
-def staged_digests(facts: JSON, name: str) -> list[str]:
-    """The releases of an engine that the probe found."""
-    releases: Mapping[str, Any] = engine_facts(facts, name).get("releases") or {}
-    return list(releases.get("staged") or [])
-
-
-def engine_facts(facts: JSON, name: str) -> JSON:
-    """The probe's part about one engine; empty where it knows none."""
-    engines: JSON = facts.get("engines") or {}
-    return dict(engines.get(name) or {})
-
-
-def changed_against_live(engine: EngineJob, facts: JSON) -> list[Change]:
-    """The files of the release that differ from the live one.
-
-    The manifest goes with them without being told: what it says is in the others.
-    """
-    files = [file for name, file in engine.live_files.items() if name != "manifest.json"]
-    return changes(files, facts["files"])

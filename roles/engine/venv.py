@@ -11,10 +11,10 @@ from pyinfra.api import FunctionCommand, Host, State, StringCommand, operation
 from pyinfra.api.command import QuoteString
 from pyinfra.context import host
 
-from roles.failing import checked, failing, say
-from roles.host.operations import UNREAD, show
-from roles.host.snapshot import JSON, snapshot
-from roles.steps import STEP, run_step
+from roles.remote.failing import checked, failing, say
+from roles.remote.operation import UNREAD, show
+from roles.remote.snapshot import JSON, snapshot
+from roles.remote.steps import STEP, run_step
 from sglangctl.state.ownership import MARKER
 
 # Checks that each pin is there in its version, then writes the marker as the last thing.

@@ -1,1 +1,1 @@
-"""The host program, what it knows of the inventory, and the one fact about a host."""
+"""Files, folders and our program on a host, as they should be."""

@@ -2,35 +2,18 @@
 
 from __future__ import annotations
 
-import base64
-from collections.abc import Generator, Sequence
+from collections.abc import Sequence
 
-from pyinfra.api import FunctionCommand, StringCommand, operation
+from pyinfra.api import StringCommand, operation
 from pyinfra.api.command import QuoteString
 from pyinfra.context import host, state
 
-from roles.failing import failing, say
-from roles.host import program
 from roles.host.managed import Change, Managed, ManagedDirectory, ManagedFile, changes
-from roles.host.snapshot import JSON, RUNS, Input, snapshot
-
-UNREAD = "the host could not be read, see above"
-Commands = Generator[StringCommand | FunctionCommand, None, None]
-
-
-def show(lines: Sequence[str]) -> None:
-    """Print once: with the plan where there is one, while executing where there is none (-y)."""
-    if state.is_executing == state.check_for_changes:
-        return
-    for line in lines:
-        say(host, line, fg={"+": "green", "-": "yellow"}.get(line[:1]))
-
-
-def obstructed(obstacle: str) -> FunctionCommand:
-    """Fail the host with `obstacle`. A plan says it too; without one (-y) it is said once."""
-    if not state.is_executing:
-        show([f"will fail: {obstacle}"])
-    return failing(obstacle)
+from roles.remote import program
+from roles.remote.failing import failing
+from roles.remote.operation import UNREAD, Commands, obstructed, show
+from roles.remote.snapshot import JSON, RUNS, snapshot
+from roles.remote.upload import upload
 
 
 def describe(found: Sequence[Change], diff: bool) -> list[str]:
@@ -76,39 +59,12 @@ def managed_files(wanted: Sequence[Managed], request: JSON) -> Commands:
 
 def write(item: Managed) -> StringCommand:
     """The command that makes one path what it should be; content goes through standard input."""
-    owner = QuoteString(f"{item.owner}:{item.group}")
-    path = QuoteString(item.path)
     if isinstance(item, ManagedDirectory):
+        owner, path = QuoteString(f"{item.owner}:{item.group}"), QuoteString(item.path)
         return StringCommand(
             "mkdir -p --", path, "&& chown", owner, path, "&& chmod", item.mode, path
         )
-    return upload(item.path, item.content, item.mode, owner)
-
-
-def upload(path: str, content: bytes, mode: str, owner: QuoteString) -> StringCommand:
-    """Write beside, own, rename: a reader sees the old file or the new one, never wider rights."""
-    folder, _, name = path.rpartition("/")
-    beside = QuoteString(f"{folder}/.{name}.new")
-    return StringCommand(
-        "( umask 077 && rm -f --",
-        beside,
-        "&& base64 -d >",
-        beside,
-        "&& chown",
-        owner,
-        beside,
-        "&& chmod",
-        mode,
-        beside,
-        # To the disk before it has its name: a power cut must not leave an empty file there.
-        "&& sync",
-        beside,
-        "&& mv -T --",
-        beside,
-        QuoteString(path),
-        ")",
-        _stdin=Input([base64.b64encode(content).decode()]),
-    )
+    return upload(item.path, item.content, item.mode, f"{item.owner}:{item.group}")
 
 
 @operation()

@@ -2,28 +2,25 @@
 
 from __future__ import annotations
 
-import time
-from collections.abc import Callable, Generator, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Sequence
 from dataclasses import replace
-from typing import Any
 
-import gevent
 from pyinfra.api import FunctionCommand, Host, State, operation
 from pyinfra.context import host
 
-from roles.failing import HostFailed, checked, say
 from roles.readiness import follow, verdict
-from roles.readiness.interrupt import Interrupted, interruptible
-from roles.readiness.link import Link, LinkLost
 from roles.readiness.reachable import reach
-from roles.readiness.report import Result, known, record
 from roles.readiness.subject import Subject
-from sglangctl.startup.render import duration
+from roles.remote.failing import HostFailed, checked, say
+from roles.remote.interrupt import interruptible
+from roles.remote.link import Link
+from roles.remote.operation import Commands
+from roles.remote.over_link import or_interrupted, over_link
+from roles.remote.steps import signs_of_life
+from roles.report.result import Result, known, record
 
 PROOF_S = 60.0
 """Of `sglangctl verify` beyond its generation."""
-Commands = Generator[FunctionCommand, None, None]
 
 
 @operation(is_idempotent=False)
@@ -58,7 +55,8 @@ def serving(
         host.noop(f"{subject.name} serves, and nothing of it was changed")
         return
 
-    def run(link: Link, target: Host) -> None:
+    def run(link: Link) -> None:
+        target = link.host
         ending = followed(link, subject, lambda line: say(target, line))
         if ending.word in ("served", "blind"):
             result = verdict.with_start(proof(link, subject), ending)
@@ -70,7 +68,7 @@ def serving(
             if not answer.ok:
                 raise HostFailed("\n".join(answer.errors or answer.lines))
 
-    yield over_a_link(run, [subject], sudo)
+    yield proving(run, [subject], sudo)
 
 
 @operation(is_idempotent=False)
@@ -82,7 +80,8 @@ def proved(subjects: Sequence[Subject], sudo: bool = False) -> Commands:
     + sudo: whether sglangctl needs it on this host
     """
 
-    def run(link: Link, target: Host) -> None:
+    def run(link: Link) -> None:
+        target = link.host
         failures = []
         for subject in subjects:
             try:
@@ -93,7 +92,7 @@ def proved(subjects: Sequence[Subject], sudo: bool = False) -> Commands:
         if failures:
             raise HostFailed("\n".join(failures))
 
-    yield over_a_link(run, subjects, sudo)
+    yield proving(run, subjects, sudo)
 
 
 @operation(is_idempotent=False)
@@ -120,7 +119,7 @@ def reached(subject: Subject, settled: Callable[[], bool]) -> Commands:
             raise HostFailed(f"{subject.name}: {found.sentence}; the engine itself is up")
         say(host, f"{subject.name}: {found.sentence}")
 
-    yield FunctionCommand(checked(or_interrupted(run)), (), {})
+    yield FunctionCommand(checked(or_interrupted(run, interrupted())), (), {})
 
 
 def followed(link: Link, subject: Subject, tell: Callable[[str], None]) -> follow.Ending:
@@ -148,7 +147,7 @@ def followed(link: Link, subject: Subject, tell: Callable[[str], None]) -> follo
 def proof(link: Link, subject: Subject) -> Result:
     """What `sglangctl verify` finds; its exit status is in its document."""
     wait_s = subject.limits.generate_timeout_s + PROOF_S
-    with signs_of_life(lambda line: say(link.host, line), f"{subject.name}: proof by a generation"):
+    with signs_of_life(link.host, f"{subject.name}: proof by a generation"):
         answer = link.run(*subject.program, "verify", subject.name, "--json", wait_s=wait_s)
     try:
         return verdict.of_verify(subject, answer.lines)
@@ -156,23 +155,6 @@ def proof(link: Link, subject: Subject) -> Result:
         if answer.errors:
             raise HostFailed(unanswered(subject, answer.errors)) from None
         raise HostFailed(str(error)) from None
-
-
-@contextmanager
-def signs_of_life(tell: Callable[[str], None], what: str) -> Iterator[None]:
-    """A line every follow.LINE_S while something is waited for that says nothing itself."""
-    began = time.monotonic()
-
-    def heartbeat() -> None:
-        while True:
-            gevent.sleep(follow.LINE_S)
-            tell(f"{what}, for {duration(time.monotonic() - began)}")
-
-    greenlet = gevent.spawn(heartbeat)
-    try:
-        yield
-    finally:
-        greenlet.kill()
 
 
 def unanswered(subject: Subject, errors: Sequence[str]) -> str:
@@ -191,23 +173,16 @@ def conclude(target: Host, result: Result) -> None:
         say(target, line, fg="green" if number == 0 and result.outcome == "ready" else None)
 
 
-def over_a_link(
-    run: Callable[[Link, Host], None], subjects: Sequence[Subject], sudo: bool
+def proving(
+    run: Callable[[Link], None], subjects: Sequence[Subject], sudo: bool
 ) -> FunctionCommand:
-    """A command that runs over a hardened link and fails its own host."""
-    arguments: dict[str, Any] = dict(host.current_op_global_arguments or {})
-    if sudo:
-        arguments["_sudo"] = True
+    """A command over a link; an engine of which nothing was found out is in the report too."""
 
-    def linked(state: State, host: Host) -> None:
-        try:
-            run(Link(state, host, lambda line: say(host, line, fg="yellow"), arguments), host)
-        except (LinkLost, HostFailed) as failure:
-            for subject in subjects:
-                record_unknown(host, subject, str(failure))
-            raise HostFailed(str(failure)) from None
+    def unknown(host: Host, sentence: str) -> None:
+        for subject in subjects:
+            record_unknown(host, subject, sentence)
 
-    return FunctionCommand(checked(or_interrupted(linked)), (), {})
+    return over_link(run, sudo, interrupted(), unknown)
 
 
 def record_unknown(target: Host, subject: Subject, sentence: str) -> None:
@@ -216,17 +191,9 @@ def record_unknown(target: Host, subject: Subject, sentence: str) -> None:
         record(target, Result(subject.name, None, exit=2, sentence=sentence))
 
 
-def or_interrupted(run: Callable[[State, Host], None]) -> Callable[[State, Host], None]:
-    """Ctrl-C ends the following, not the work."""
-
-    def interrupted(state: State, host: Host) -> None:
-        try:
-            with interruptible():
-                run(state, host)
-        except Interrupted:
-            raise HostFailed(
-                "interrupted: the work goes on on the host; look again with: "
-                f"pyinfra inventory.py deploys/verify.py --limit {host.name}"
-            ) from None
-
-    return interrupted
+def interrupted() -> str:
+    """What Ctrl-C says."""
+    return (
+        "interrupted: the work goes on on the host; look again with: "
+        f"pyinfra inventory.py deploys/verify.py --limit {host.name}"
+    )

@@ -1,11 +1,12 @@
-"""What the readiness role has to know of one engine."""
+"""What has to be known of one engine."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass, field
 
-from roles.host import program
+from roles.inventory.model import EngineSpec
 from roles.inventory.secret import Secret
+from roles.remote import program
 from sglangctl.state.config import Limits
 
 
@@ -27,3 +28,16 @@ class Subject:
     api_key: Secret | None = field(default=None, repr=False)
     program: tuple[str, ...] = (program.LINK,)
     """How sglangctl is called on the host."""
+
+
+def subject_of(spec: EngineSpec) -> Subject:
+    """Of an engine of the inventory."""
+    return Subject(
+        name=spec.name,
+        unit=spec.unit,
+        served_name=spec.model.served_name,
+        port=spec.port,
+        limits=spec.limits,
+        reachable_at=spec.reachable_at,
+        api_key=spec.api_key,
+    )

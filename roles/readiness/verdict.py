@@ -8,8 +8,8 @@ from dataclasses import replace
 from typing import Any
 
 from roles.readiness.follow import Ending
-from roles.readiness.report import Result
 from roles.readiness.subject import Subject
+from roles.report.result import Result
 from sglangctl.diagnosis.causes import CAUSES
 from sglangctl.startup import render
 from sglangctl.systemd.unit_failure import spawn_step, why

@@ -5,8 +5,12 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from datetime import datetime
 from typing import Any
 
+from roles.engine.desired import DesiredEngine, changed_against_live
+from roles.host.managed import Managed, change
+from roles.remote.snapshot import JSON, engine_facts
 from sglangctl.startup.render import stopped
 
 
@@ -24,7 +28,7 @@ class Decision:
         return "; ".join(self.reasons)
 
 
-Decide = Callable[[dict[str, Any]], Decision]
+Decide = Callable[[JSON], Decision]
 """From the probe's document to the decision about one engine."""
 
 
@@ -102,3 +106,54 @@ def watch_reasons(
             if not changes and mtime is not None and started < mtime <= now
         ]
     return reasons
+
+
+def decision_of(engine: DesiredEngine) -> Decide:
+    """From the probe's document to the decision about this engine."""
+
+    def of(facts: JSON) -> Decision:
+        files = [one.item.path.rsplit("/", 1)[1] for one in changed_against_live(engine, facts)]
+        differs = change(engine.installed_unit, facts["files"][engine.installed_unit.path])
+        lock = facts.get("lock") or {}
+        return decide(
+            engine_facts(facts, engine.name),
+            engine.release.digest,
+            files,
+            differs is not None,
+            under_way=lock.get("engine") == engine.name,
+        )
+
+    return of
+
+
+def watch_reasons_of(
+    engine: DesiredEngine, managed: Sequence[Managed]
+) -> Callable[[JSON], list[str]]:
+    """From the probe's document to why this engine's watch has to be restarted.
+
+    + managed: what the host's engines share, the watch's unit among it
+    """
+    wanted = [
+        item
+        for item in (*managed, engine.config)
+        if item.path.endswith(("/sglang-watch@.service", f"/{engine.name}.json"))
+    ]
+
+    def of(facts: JSON) -> list[str]:
+        about = engine_facts(facts, engine.name)
+        live = (about.get("releases") or {}).get("current") is not None
+        read = {}
+        for item in wanted:
+            fact = facts["files"][item.path]
+            read[item.path.rsplit("/", 1)[1]] = (
+                change(item, fact) is not None,
+                fact.get("mtime"),
+            )
+        return watch_reasons(about.get("watch") or {}, live, read, host_time(facts))
+
+    return of
+
+
+def host_time(facts: JSON) -> float:
+    """The host's clock at the probe, in Unix seconds (a second's grace for what it cut off)."""
+    return datetime.fromisoformat(facts["time"].replace("Z", "+00:00")).timestamp() + 1

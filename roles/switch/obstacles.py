@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from roles.host.snapshot import JSON
-from roles.job import EngineJob
+from roles.engine.desired import DesiredEngine
+from roles.remote.snapshot import JSON
 from sglangctl.state.ownership import HEAD
 
 
-def blocked(facts: JSON, engine: EngineJob) -> list[str]:
+def blocked(facts: JSON, engine: DesiredEngine) -> list[str]:
     """Everything for which a switch must not even be tried, each with what is to be done."""
     found = []
     unit = facts["files"].get(engine.installed_unit.path) or {}
@@ -27,7 +27,7 @@ def blocked(facts: JSON, engine: EngineJob) -> list[str]:
     return found + [one for one in others if one is not None]
 
 
-def held(facts: JSON, engine: EngineJob) -> str | None:
+def held(facts: JSON, engine: DesiredEngine) -> str | None:
     """Who has the GPUs and may not be ended, with what would allow it."""
     plan = (facts.get("plans") or {}).get(engine.name) or {}
     if not plan.get("refused"):
@@ -35,7 +35,7 @@ def held(facts: JSON, engine: EngineJob) -> str | None:
     return "\n".join(plan.get("lines") or ["the GPUs are held by what may not be ended"])
 
 
-def too_few_gpus(facts: JSON, engine: EngineJob) -> str | None:
+def too_few_gpus(facts: JSON, engine: DesiredEngine) -> str | None:
     """The host has fewer GPUs than ranks are asked for (where it can tell its GPUs)."""
     gpus = facts.get("gpus")
     if gpus is None or engine.spec.gpus != "all" or engine.spec.flags.get("device") == "cpu":
@@ -48,7 +48,7 @@ def too_few_gpus(facts: JSON, engine: EngineJob) -> str | None:
     )
 
 
-def port_taken(facts: JSON, engine: EngineJob) -> str | None:
+def port_taken(facts: JSON, engine: DesiredEngine) -> str | None:
     """Somebody listens on the engine's port who is there after the switch too. SGLang itself
     notices that only after the whole load."""
     plan = (facts.get("plans") or {}).get(engine.name) or {}

@@ -4,20 +4,20 @@ from __future__ import annotations
 
 import secrets
 import time
-from collections.abc import Callable, Generator
+from collections.abc import Callable
 
-from pyinfra.api import FunctionCommand, Host, State, operation
+from pyinfra.api import operation
 from pyinfra.context import host, state
 
-from roles.engine.operations import engine_facts
-from roles.failing import HostFailed, checked, failing, say
-from roles.host import program
+from roles.engine.desired import DesiredEngine
 from roles.host.managed import changes
-from roles.host.operations import UNREAD, describe, obstructed, show
-from roles.host.snapshot import JSON, forget, snapshot
-from roles.job import EngineJob
-from roles.readiness.interrupt import Interrupted, interruptible
-from roles.readiness.link import Link, LinkLost
+from roles.host.operations import describe
+from roles.remote import program
+from roles.remote.failing import HostFailed, failing, say
+from roles.remote.link import Link
+from roles.remote.operation import UNREAD, Commands, obstructed, show
+from roles.remote.over_link import over_link
+from roles.remote.snapshot import JSON, engine_facts, forget, snapshot
 from roles.switch.decision import Decision
 from roles.switch.obstacles import blocked
 
@@ -27,12 +27,11 @@ START_S = 15.0
 """For a detached switch to be started: see sglangctl/switch/unit.py."""
 WATCH_S = 130.0
 """For a watch to end and start again."""
-Commands = Generator[FunctionCommand, None, None]
 
 
 @operation()
 def configured(
-    job: EngineJob,
+    engine: DesiredEngine,
     decide: Callable[[JSON], Decision],
     watch: Callable[[JSON], list[str]],
     request: JSON,
@@ -45,7 +44,7 @@ def configured(
     yet: the engine goes on, its watch is restarted where that reads something older. With a
     switch the configuration goes live inside of it.
 
-    + job: the engine's job
+    + engine: the engine
     + decide: from the probe's document to whether a switch is needed, and why
     + watch: from the probe's document to why the watch has to be restarted
     + request: what the probe is asked for
@@ -55,38 +54,38 @@ def configured(
     if facts is None:
         yield failing(UNREAD)
         return
-    if goes_with_switch(facts, job, decide(facts)):
-        host.noop(f"the configuration of {job.name} goes live with its release")
+    if goes_with_switch(facts, engine, decide(facts)):
+        host.noop(f"the configuration of {engine.name} goes live with its release")
         return
-    found, why = changes([job.config], facts["files"]), watch(facts)
+    found, why = changes([engine.config], facts["files"]), watch(facts)
     if found and found[0].unreadable:
-        yield obstructed(f"{job.config.path} cannot be looked at: {found[0].why}")
+        yield obstructed(f"{engine.config.path} cannot be looked at: {found[0].why}")
         return
     if not found and not why:
-        host.noop(f"{job.config.path} and the watch are as they should be")
+        host.noop(f"{engine.config.path} and the watch are as they should be")
         return
-    restart = [f"restart of sglang-watch@{job.name}.service: {'; '.join(why)}"] if why else []
+    restart = [f"restart of sglang-watch@{engine.name}.service: {'; '.join(why)}"] if why else []
     show([*describe(found, bool(state.config.DIFF)), *restart])
-    argv = ["configure", job.name, f"--seen={seen(facts, job.name)}"]
+    argv = ["configure", engine.name, f"--seen={seen(facts, engine.name)}"]
     argv += ["--restart-watch"] if why else []
 
     def run(link: Link) -> None:
-        answer = link.run(*PYTHON, program.path(), *argv, wait_s=WATCH_S, stdin=text_of(job))
+        answer = link.run(*PYTHON, program.path(), *argv, wait_s=WATCH_S, stdin=text_of(engine))
         if not answer.ok:
-            raise HostFailed("\n".join(answer.errors) or f"{job.config.path} was not written")
+            raise HostFailed("\n".join(answer.errors) or f"{engine.config.path} was not written")
 
-    yield over_link(run, sudo)
+    yield over_link(run, sudo, "interrupted: deploy again")
 
 
 @operation()
-def possible(job: EngineJob, decide: Callable[[JSON], Decision], request: JSON) -> Commands:
+def possible(engine: DesiredEngine, decide: Callable[[JSON], Decision], request: JSON) -> Commands:
     """
     Fail the host, before anything of the live engine is touched, where the switch cannot be made.
 
     A unit of that name that somebody else wrote, weights that are not there, GPUs that are held by
     what may not be ended.
 
-    + job: the engine's job
+    + engine: the engine
     + decide: from the probe's document to whether a switch is needed, and why
     + request: what the probe is asked for
     """
@@ -94,16 +93,16 @@ def possible(job: EngineJob, decide: Callable[[JSON], Decision], request: JSON) 
     if facts is None:
         yield failing(UNREAD)
         return
-    found = blocked(facts, job) if decide(facts).needed else []
+    found = blocked(facts, engine) if decide(facts).needed else []
     if not found:
-        host.noop(f"nothing is in the way of {job.name}")
+        host.noop(f"nothing is in the way of {engine.name}")
         return
     yield obstructed("\n".join([*found, "what runs now was left alone"]))
 
 
 @operation()
 def switched(
-    job: EngineJob,
+    engine: DesiredEngine,
     decide: Callable[[JSON], Decision],
     request: JSON,
     sudo: bool = False,
@@ -114,7 +113,7 @@ def switched(
 
     Runs on the host as the transient unit sglangctl-switch.service: a lost link is harmless.
 
-    + job: the engine's job; its release is staged
+    + engine: the engine; its release is staged
     + decide: from the probe's document to whether it is needed, and why
     + request: what the probe is asked for
     + sudo: whether commands need it on this host
@@ -124,22 +123,26 @@ def switched(
     if facts is None:
         yield failing(UNREAD)
         return
-    engine, digest = job.name, job.release.digest
+    name, digest = engine.name, engine.release.digest
     decision = decide(facts)
     if not decision.needed:
-        host.noop(f"{engine} runs release {digest[:12]}")
+        host.noop(f"{name} runs release {digest[:12]}")
         return
-    found = changes([job.config], facts["files"]) if goes_with_switch(facts, job, decision) else []
+    found = (
+        changes([engine.config], facts["files"])
+        if goes_with_switch(facts, engine, decision)
+        else []
+    )
     show(
         [
             *describe(found, bool(state.config.DIFF)),
-            f"restart of {engine}: {decision}",
-            *plan_lines(facts, engine),
+            f"restart of {name}: {decision}",
+            *plan_lines(facts, name),
         ]
     )
-    asked = ["switch", engine, f"--to={digest}", f"--policy={policy}", f"--reason={decision}"]
+    asked = ["switch", name, f"--to={digest}", f"--policy={policy}", f"--reason={decision}"]
     # A first release had its configuration before it: see `configured`.
-    asked += ["--config=-", f"--seen={seen(facts, engine)}"]
+    asked += ["--config=-", f"--seen={seen(facts, name)}"]
 
     def run(link: Link) -> None:
         # Made here, so that the same call after a lost answer does not start a second switch.
@@ -150,22 +153,22 @@ def switched(
             *asked,
             f"--detach={ticket}",
             wait_s=START_S,
-            stdin=text_of(job),
+            stdin=text_of(engine),
         )
         if not answer.ok:
             raise HostFailed("\n".join(answer.errors) or "the switch could not be started")
-        follow_switch(link, engine, ticket)
+        follow_switch(link, name, ticket)
 
     yield over_link(run, sudo, "interrupted: the switch goes on on the host; deploy again")
     forget()
 
 
-def goes_with_switch(facts: JSON, job: EngineJob, decision: Decision) -> bool:
+def goes_with_switch(facts: JSON, engine: DesiredEngine, decision: Decision) -> bool:
     """Whether the configuration is written by the switch: until then it speaks of what runs.
 
     Of an engine of which nothing is live yet it comes first: `sglangctl free` needs it.
     """
-    releases = engine_facts(facts, job.name).get("releases") or {}
+    releases = engine_facts(facts, engine.name).get("releases") or {}
     return decision.needed and releases.get("current") is not None
 
 
@@ -174,28 +177,8 @@ def seen(facts: JSON, engine: str) -> str:
     return str((engine_facts(facts, engine).get("state") or {}).get("time") or "-")
 
 
-def text_of(job: EngineJob) -> str:
-    return job.config.content.decode()
-
-
-def over_link(
-    run: Callable[[Link], None],
-    sudo: bool,
-    interrupted: str = "interrupted: deploy again",
-) -> FunctionCommand:
-    """A command that runs over a hardened link and fails its own host."""
-
-    def linked(state: State, host: Host) -> None:
-        arguments = {"_sudo": True} if sudo else {}
-        try:
-            with interruptible():
-                run(Link(state, host, lambda line: say(host, line, fg="yellow"), arguments))
-        except LinkLost as lost:
-            raise HostFailed(str(lost)) from None
-        except Interrupted:
-            raise HostFailed(interrupted) from None
-
-    return FunctionCommand(checked(linked), (), {})
+def text_of(engine: DesiredEngine) -> str:
+    return engine.config.content.decode()
 
 
 def follow_switch(link: Link, engine: str, ticket: str) -> None:

@@ -17,9 +17,9 @@ from typing import Any
 
 import yaml
 
-from roles.host import program
 from roles.inventory import render
 from roles.inventory.load import load_inventory
+from roles.remote import program
 from sglangctl.state import journal
 from tests.hosts.host import Host
 from tests.hosts.standins.install import install_into

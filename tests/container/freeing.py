@@ -7,7 +7,7 @@ import time
 from pathlib import Path
 from typing import Any
 
-from roles.host import program
+from roles.remote import program
 from tests.hosts.host import Host
 from tests.hosts.standins.install import install_into, unpack
 

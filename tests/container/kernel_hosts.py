@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from roles.host import program
+from roles.remote import program
 from sglangctl.sgl_kernel import key as keys
 from sglangctl.sgl_kernel.build import request as requests
 from sglangctl.state import journal

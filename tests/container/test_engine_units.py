@@ -12,7 +12,6 @@ from subprocess import CompletedProcess
 
 import pytest
 
-from roles.host import program
 from roles.inventory import EngineSpec
 from roles.inventory.render import (
     engine_json,
@@ -24,6 +23,7 @@ from roles.inventory.render import (
     venv_path,
     watch_unit,
 )
+from roles.remote import program
 from tests.hosts.host import Host
 from tests.hosts.standins.install import install_into
 from tests.support.inventory_case import engine_text, load, only

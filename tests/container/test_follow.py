@@ -18,7 +18,7 @@ from pathlib import Path
 
 import pytest
 
-from roles.host import program
+from roles.remote import program
 from tests.container.conftest import HostFactory
 from tests.hosts.host import Host
 

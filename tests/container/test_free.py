@@ -13,7 +13,7 @@ from pathlib import Path
 
 import pytest
 
-from roles.host import program
+from roles.remote import program
 from tests.container.freeing import KIMI, Freeing
 from tests.hosts import images
 from tests.hosts.standins.install import configure_nvidia

@@ -158,7 +158,7 @@ def test_a_changed_nccl_value_is_one_file_one_release_and_one_restart(scene: Sce
 
 def test_sglang_verify_says_ready(scene: Scene) -> None:
     done = subprocess.run(
-        [sys.executable, "-c", "import roles.console as c; raise SystemExit(c.verify())"],
+        [sys.executable, "-c", "from roles.entry.verify import main; raise SystemExit(main())"],
         cwd=ROOT,
         env={**os.environ, "SGLANG_INVENTORY": str(scene.inventory)},
         capture_output=True,

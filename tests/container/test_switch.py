@@ -77,7 +77,7 @@ def inventory_of(folder: Path, hosts: dict[str, tuple[Host, dict[str, Any]]]) ->
 
 def verify(inventory: Path) -> subprocess.CompletedProcess[str]:
     return subprocess.run(
-        [sys.executable, "-c", "import roles.console as c; raise SystemExit(c.verify())"],
+        [sys.executable, "-c", "from roles.entry.verify import main; raise SystemExit(main())"],
         cwd=ROOT,
         env={**os.environ, "SGLANG_INVENTORY": str(inventory)},
         capture_output=True,

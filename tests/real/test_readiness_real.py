@@ -13,7 +13,7 @@ from typing import ClassVar
 
 import pytest
 
-from roles.host import program
+from roles.remote import program
 from tests.container import test_readiness_matrix as matrix
 from tests.container.conftest import HostFactory
 from tests.container.engine_unit import EngineUnit, poll, put

@@ -7,14 +7,14 @@ import os
 from collections.abc import Generator
 from pathlib import Path
 
-from pyinfra.api import FunctionCommand, Host, operation
+from pyinfra.api import FunctionCommand, operation
 from pyinfra.context import host
 
-from roles.failing import say
 from roles.readiness import link, operations
-from roles.readiness.link import Link
-from roles.readiness.report import report_once
 from roles.readiness.subject import Subject
+from roles.remote.failing import say
+from roles.remote.link import Link
+from roles.report.report import report_once
 from sglangctl.startup.summary import Story
 
 link.GIVE_UP_S = float(os.environ.get("TEST_GIVE_UP_S", link.GIVE_UP_S))
@@ -33,24 +33,26 @@ Story.feed = feed_and_keep  # type: ignore[method-assign]
 
 @operation(is_idempotent=False)
 def kept(subject: Subject, folder: Path) -> Generator[FunctionCommand, None, None]:
-    def run(connection: Link, target: Host) -> None:
+    def run(connection: Link) -> None:
+        target = connection.host
         ending = operations.followed(connection, subject, lambda line: say(target, line))
         document = {"word": ending.word, "arrived": arrived[id(ending.story)]}
         (folder / f"{target.name.removeprefix('@docker/')}.json").write_text(json.dumps(document))
 
-    yield operations.over_a_link(run, [subject], sudo=bool(host.data.get("needs_sudo")))
+    yield operations.proving(run, [subject], sudo=bool(host.data.get("needs_sudo")))
 
 
 @operation(is_idempotent=False)
 def slow(seconds: int, folder: Path) -> Generator[FunctionCommand, None, None]:
     """One long command, as `sglangctl verify` is: only the kernel notices that its link is dead."""
 
-    def run(connection: Link, target: Host) -> None:
+    def run(connection: Link) -> None:
+        target = connection.host
         say(target, "demo: a long command")
         answer = connection.run("sh", "-c", f"sleep {seconds}; echo done", wait_s=600)
         (folder / f"{target.name}.json").write_text(json.dumps(answer.lines))
 
-    yield operations.over_a_link(run, [SUBJECT], sudo=False)
+    yield operations.proving(run, [SUBJECT], sudo=False)
 
 
 report_once("follow")

@@ -5,8 +5,8 @@ from __future__ import annotations
 import os
 
 from roles.readiness.operations import proved, reached, serving
-from roles.readiness.report import report_once
 from roles.readiness.subject import Subject
+from roles.report.report import report_once
 
 SUBJECT = Subject(
     "tiny", "sglang-tiny.service", "tiny", 8000, reachable_at=os.environ.get("TEST_REACHABLE_AT")

@@ -1,6 +1,6 @@
 #!/bin/sh
 # Runs in a container of the image with torch: what a build host has. The list is that of
-# roles/kernel/building.py, which installs what is missing.
+# roles/sgl_kernel/building.py, which installs what is missing.
 set -eu
 export DEBIAN_FRONTEND=noninteractive
 apt-get update -q

@@ -5,8 +5,8 @@ from __future__ import annotations
 import os
 
 from roles.readiness.operations import reached, serving
-from roles.readiness.report import report_once
 from roles.readiness.subject import Subject
+from roles.report.report import report_once
 
 SUBJECT = Subject("kimi", "sglang-kimi.service", "kimi-k2.5", 8000, program=("/no/such/program",))
 

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from roles.engine.venv import VERIFY, Venv, all_of, next_step
-from roles.steps import STEP
+from roles.remote.steps import STEP
 
 
 @pytest.fixture(scope="module")

@@ -9,9 +9,8 @@ from typing import Any
 
 import pytest
 
-from roles import console
-from roles.checkout import environment
-from roles.readiness import verify_cli
+from roles.entry import plan, verify
+from roles.entry.checkout import environment
 
 GOOD = "hosts: {'@local': {engines: {chat: {modle: 1}}}}\n"
 
@@ -62,7 +61,7 @@ def test_both_commands_hand_it_on(
 
     monkeypatch.setattr(subprocess, "run", run)
     monkeypatch.setenv("SGLANG_INVENTORY", "fleet.yml")
-    status = console.run_plan([]) if command == "plan" else verify_cli.main([])
+    status = plan.run([]) if command == "plan" else verify.run([])
     assert status == (1 if command == "plan" else 2)
     assert seen["env"]["SGLANG_INVENTORY"] == str(elsewhere / "fleet.yml")
 
@@ -72,6 +71,6 @@ def test_a_relative_inventory_is_found_from_another_folder(
 ) -> None:
     (elsewhere / "fleet.yml").write_text(GOOD)
     monkeypatch.setenv("SGLANG_INVENTORY", "fleet.yml")
-    assert verify_cli.main([]) == 2
+    assert verify.run([]) == 2
     said = capfd.readouterr().err
     assert "is not there" not in said and 'did you mean "model"?' in said

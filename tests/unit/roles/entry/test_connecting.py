@@ -18,7 +18,7 @@ import pytest
 from roles.inventory import Secret
 from roles.inventory.errors import Need
 from roles.inventory.secret import SecretError
-from roles.job import why_unfit
+from roles.stages.fitness import why_unfit
 from tests.support.inventory_case import engine_text, load, only
 
 ROOT = Path(__file__).parents[4]
@@ -240,8 +240,12 @@ def test_a_deploy_file_of_another_name_says_itself_what_it_needs(desk: Desk) -> 
     desk.write(
         '"@local": {engines: {e: {model: {path: /m}, prot: 1}}}',
     )
-    (desk.folder / "emergency.py").write_text("from roles.visit import visit\nvisit('stop')\n")
-    (desk.folder / "mine.py").write_text("from roles.job import begin\nbegin('mine')\n")
+    (desk.folder / "emergency.py").write_text(
+        "from roles.stages import existing_host\nexisting_host('stop')\n"
+    )
+    (desk.folder / "mine.py").write_text(
+        "from roles.stages import desired_host\ndesired_host('mine')\n"
+    )
     done = desk.run("emergency.py", "-y")
     assert f"stop {NOT_THE_INVENTORY}" in done.text
     done = desk.run("mine.py", "-y")
@@ -310,10 +314,10 @@ def test_a_name_that_its_connector_cannot_read_hits_its_host_alone(desk: Desk) -
 def test_a_template_that_cannot_be_rendered_is_told_before_the_connection(desk: Desk) -> None:
     desk.write(GOOD)
     (desk.folder / "inv.py").write_text(
-        "from roles.hosts import pyinfra_hosts\n"
-        "import roles.job\n"
+        "from roles.entry.hosts import pyinfra_hosts\n"
+        "import roles.stages.desired\n"
         "def broken(engine): raise ValueError('no such value')\n"
-        "roles.job.engine_job = broken\n"
+        "roles.stages.desired.desired_engine = broken\n"
         "hosts = pyinfra_hosts()\n"
     )
     done = subprocess.run(

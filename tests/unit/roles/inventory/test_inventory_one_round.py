@@ -13,7 +13,7 @@ from roles.inventory.document import Document
 from roles.inventory.errors import Need
 from roles.inventory.load import build
 from roles.inventory.schema import definition
-from roles.job import make
+from roles.stages.desired import make
 from tests.support.inventory_case import engine_errors, load, only
 
 

@@ -121,7 +121,7 @@ def outcome(
             "config": engine_json(engine),
             # roles/readiness asks there; nothing of it is on the host.
             "reachable_at": engine.reachable_at,
-            # roles/kernel takes its requests from it: tests/unit/roles/kernel/test_kernel_role.py.
+            # roles/sgl_kernel takes its requests from it: tests/unit/roles/sgl_kernel/test_kernel_role.py.
             "kernel": asdict(engine.kernel),
             "venv_path": venv_path(engine),
         }

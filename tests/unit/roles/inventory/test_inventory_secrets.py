@@ -12,8 +12,8 @@ from pathlib import Path
 
 import pytest
 
+from roles.entry.hosts import host_data
 from roles.inventory import Secret, credentials, flags, render
-from roles.inventory.entry import host_data
 from roles.inventory.flag_names import FLAGS
 from roles.inventory.render import engine_json
 from sglangctl.masking.masker import secrets_of

@@ -22,12 +22,14 @@ from pyinfra.api.operation import add_op
 from pyinfra.api.operations import run_ops
 from pyinfra.context import ctx_state
 
-from roles import failing
+from roles.entry.verify import judge
 from roles.inventory import Secret
-from roles.readiness import follow, report
+from roles.readiness import follow
 from roles.readiness.operations import proved, reached, serving
 from roles.readiness.subject import Subject
-from roles.readiness.verify_cli import judge
+from roles.remote import failing, steps
+from roles.report import result as results
+from roles.report.report import report_once
 from sglangctl.state.config import Limits
 from sglangctl.state.journal import Writer
 from sglangctl.state.paths import Paths
@@ -125,7 +127,7 @@ class Bench:
         for name, value in self.environment().items():
             self.monkeypatch.setenv(name, value)
         failing.MESSAGES.clear()
-        report.RESULTS.clear()
+        results.RESULTS.clear()
         self.caplog.clear()
         self.caplog.set_level(logging.INFO, "pyinfra")
         state = State(Inventory((list(hosts), {})), Config())
@@ -144,8 +146,8 @@ class Bench:
         ]
         connect_all(state)
         with ctx_state.use(state):
-            report.report_once("test")
-            report.report_once("test")
+            report_once("test")
+            report_once("test")
         if operation == "proved":
             add_op(state, proved, name="Verify", subjects=subjects)
         else:
@@ -219,11 +221,11 @@ def test_ready(bench: Bench) -> None:
 
 
 def test_a_long_proof_gives_signs_of_life(bench: Bench) -> None:
-    bench.monkeypatch.setattr(follow, "LINE_S", 0.2)
+    bench.monkeypatch.setattr(steps, "HEARTBEAT_S", 0.2)
     bench.case["slow"] = 1.0
     done = bench.run("proved")
     assert done.status == 0
-    assert 2 <= done.text.count("kimi: proof by a generation, for 0.") <= 8, done.text
+    assert 2 <= done.text.count("kimi: proof by a generation: 0.") <= 8, done.text
 
 
 def test_degraded_is_said_and_accepted(bench: Bench) -> None:

@@ -10,8 +10,8 @@ from typing import Any
 import gevent
 import pytest
 
-from roles.readiness import link
-from roles.readiness.link import Link, LinkLost
+from roles.remote import link
+from roles.remote.link import Link, LinkLost
 
 
 @dataclass

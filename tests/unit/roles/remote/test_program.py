@@ -2,7 +2,7 @@ import subprocess
 import sys
 from pathlib import Path
 
-from roles.host import program
+from roles.remote import program
 
 
 def test_the_zipapp_runs_and_is_the_same_every_time(tmp_path: Path) -> None:

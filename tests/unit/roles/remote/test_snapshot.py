@@ -7,7 +7,7 @@ import json
 import pytest
 from pyinfra.api.exceptions import FactProcessError
 
-from roles.host.snapshot import HostProbe
+from roles.remote.snapshot import HostProbe
 
 GOOD = {"v": 1, "time": "2026-11-29T12:00:00Z", "files": {}, "users": {}}
 

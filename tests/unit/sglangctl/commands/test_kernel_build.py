@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from roles.host import program
+from roles.remote import program
 from sglangctl.cli import main
 from sglangctl.commands import kernel_build
 from sglangctl.proc import procfs

@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from roles.host import program
+from roles.remote import program
 from sglangctl import cli
 from sglangctl.gpu import gpus
 from sglangctl.probe import document as probe

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from roles.switch.ending import is_down, stop_lines
+from roles.switch.stop import is_down, stop_lines
 from sglangctl.probe import document
 from sglangctl.state import ownership
 from sglangctl.state.files import link_atomic

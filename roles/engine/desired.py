@@ -1,0 +1,95 @@
+"""One engine as the inventory wants it: rendered, and compared with what a host has. Pure."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from roles.engine.venv import Venv
+from roles.host.managed import Change, Managed, ManagedDirectory, ManagedFile, changes
+from roles.inventory import render
+from roles.inventory.model import EngineSpec
+from roles.inventory.render import Release
+from roles.remote.snapshot import JSON
+from sglangctl.state.release import FILES
+
+
+@dataclass(frozen=True)
+class DesiredEngine:
+    """One engine of the host, rendered."""
+
+    spec: EngineSpec
+    release: Release
+    venv: Venv
+    managed: tuple[Managed, ...]
+    """What is not part of a release: its folders, and how its log is rotated."""
+    config: ManagedFile
+    """What sglangctl knows of it. Written by the switch: until then it speaks of what runs."""
+
+    @property
+    def name(self) -> str:
+        return self.spec.name
+
+    @property
+    def live_files(self) -> dict[str, ManagedFile]:
+        """The release's files under the paths of the live one: what a plan compares."""
+        return {
+            name: ManagedFile(
+                f"{self.spec.current}/{name}",
+                content,
+                mode=f"{FILES[name]:04o}",
+                group=self.spec.group if FILES[name] == 0o640 else "root",
+            )
+            for name, content in self.release.files.items()
+        }
+
+    @property
+    def weights(self) -> dict[str, str]:
+        """Key of the inventory -> path that must be there before anything is switched."""
+        paths = {"model.path": self.spec.model.path}
+        if self.spec.drafter and self.spec.drafter.path:
+            paths["drafter.path"] = self.spec.drafter.path
+        return paths
+
+    @property
+    def installed_unit(self) -> ManagedFile:
+        return ManagedFile(
+            f"/etc/systemd/system/{self.spec.unit}", self.release.files["sglang.service"]
+        )
+
+
+def desired_engine(engine: EngineSpec) -> DesiredEngine:
+    install = engine.install
+    venv = Venv(
+        path=render.venv_path(engine),
+        python=install.python,
+        packages=tuple(install.packages),
+        pip_arguments=tuple(install.pip_arguments),
+        system_site_packages=install.system_site_packages,
+    )
+    return DesiredEngine(
+        spec=engine,
+        release=render.render(engine, venv=venv.path),
+        venv=venv,
+        config=ManagedFile(
+            f"/etc/sglangctl/engines/{engine.name}.json", render.engine_json(engine)
+        ),
+        managed=(
+            ManagedFile(f"/etc/tmpfiles.d/sglang-{engine.name}.conf", render.tmpfiles(engine)),
+            ManagedFile(f"/etc/logrotate.d/sglang-{engine.name}", render.logrotate(engine)),
+            ManagedDirectory(engine.state),
+            ManagedDirectory(f"{engine.state}/releases"),
+            # setgid, and root's: see templates/tmpfiles.conf.j2.
+            ManagedDirectory(f"{engine.state}/starts", "2750", "root", engine.group),
+            ManagedDirectory(engine.log_folder, "2750", "root", engine.group),
+            ManagedDirectory(engine.cache, "0750", engine.user, engine.group),
+        ),
+    )
+
+
+def changed_against_live(engine: DesiredEngine, facts: JSON) -> list[Change]:
+    """The files of the release that differ from the live one.
+
+    The manifest goes with them without being told: what it says is in the others.
+    """
+    files = [file for name, file in engine.live_files.items() if name != "manifest.json"]
+    return changes(files, facts["files"])

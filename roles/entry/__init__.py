@@ -1,0 +1,1 @@
+"""Where a run begins: hosts for pyinfra, who is connected to, the console scripts."""

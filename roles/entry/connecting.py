@@ -1,0 +1,151 @@
+"""Who pyinfra connects to: a host that is wrong in the inventory is left out, and only it.
+
+pyinfra has no word for "this host may not be connected to", and ends the whole run for all hosts
+when a connection fails in a way that it did not foresee (an ssh configuration that cannot be read,
+a key that is locked). Both become what it has a word for: a host that could not be connected to.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterable
+from functools import wraps
+from pathlib import PurePath
+from typing import Any
+
+import click
+from pyinfra import logger
+from pyinfra.api import Host, State
+from pyinfra.api.exceptions import ConnectError
+
+from roles.inventory.errors import Mistake, Need
+from roles.inventory.model import HostSpec
+from roles.remote.failing import MESSAGES, REFUSED, WRONG, remember, say
+from roles.stages.desired import CANNOT_RENDER, make
+from roles.stages.existing import NEEDS
+
+DEPLOYS = {"sglang.py": Need.FILES, **{f"{name}.py": need for name, need in NEEDS.items()}}
+"""What our deploys need of the inventory."""
+DATA = "sglang_mistakes"
+"""Key of pyinfra's host data."""
+
+
+def called_with(option: str) -> Any:
+    """What pyinfra's command was called with; None outside of it."""
+    context = click.get_current_context(silent=True)
+    return None if context is None else context.params.get(option)
+
+
+def needed() -> Need | None:
+    """What this run needs of the inventory; None where its deploy file will say so itself."""
+    operations = [str(one) for one in called_with("operations") or ()]
+    deploys = [PurePath(one).name for one in operations if one.endswith(".py")]
+    if not deploys or len(deploys) < len(operations):
+        return Need.HOST  # a command, a fact or debug-inventory
+    if any(name not in DEPLOYS for name in deploys):
+        return None
+    return max(DEPLOYS[name] for name in deploys)
+
+
+def mistakes_of(host: Host) -> list[Mistake]:
+    """What is wrong with a host in the inventory; empty for a host that is not ours."""
+    found = host.data.get(DATA)
+    return [one for one in found or () if isinstance(one, Mistake)] + unrendered(host)
+
+
+def unrendered(host: Host) -> list[Mistake]:
+    """What a deploy would find while it renders what lands on the host: a template's mistakes."""
+    spec = host.data.get("sglang_host")
+    if _Run.need != Need.FILES or host.data.get(DATA) or not isinstance(spec, HostSpec):
+        return []
+    try:
+        make(spec)
+    except CANNOT_RENDER as error:
+        return [Mistake(f"what it describes cannot be rendered: {error}", Need.FILES)]
+    return []
+
+
+def refusal(host: Host, need: Need | None) -> list[str]:
+    """The mistakes for which the host is not connected to."""
+    least = Need.HOST if need is None else need
+    return [one.text for one in mistakes_of(host) if one.need <= least]
+
+
+class _Run:
+    """What this process does; found out where the inventory is read, because pyinfra connects in
+    greenlets, in which click knows of no command."""
+
+    need: Need | None = None
+    told = False
+
+
+def guard() -> None:
+    """Have every connection of this process made by the rules above."""
+    _Run.need, _Run.told = needed(), False
+    if hasattr(Host.connect, "__wrapped__"):
+        return
+    original = Host.connect
+
+    @wraps(original)
+    def connect(self: Host, *arguments: Any, **options: Any) -> None:
+        if self.connected:
+            return
+        if not _Run.told:
+            _Run.told = True
+            begin(self.state, _Run.need)
+        wrong = refusal(self, _Run.need)
+        if wrong:
+            REFUSED.add(self.name)
+            MESSAGES.setdefault(self.name, []).append("\n".join([WRONG, *wrong]))
+            not_connected(self, "not connected to: the inventory is wrong, see above")
+            return
+        try:
+            original(self, *arguments, **options)
+        except ConnectError:
+            raise  # its caller asked for it
+        except Exception as error:
+            remember(self, f"cannot be connected to: {said(error)}")
+            logger.debug("connecting failed", exc_info=True)
+            not_connected(self, "not connected to")
+
+    Host.connect = connect  # type: ignore[method-assign]
+
+
+def not_connected(host: Host, text: str) -> None:
+    say(host, text, fg="red")
+    host.state.trigger_callbacks("host_connect_error", host, ConnectError(text))
+
+
+def said(error: Exception) -> str:
+    """An unforeseen error of a connection, with what can be done."""
+    text = str(error) or type(error).__name__
+    return (
+        f"{text}; look at `ssh` of this host in the inventory and at ssh's own configuration: "
+        "`ssh -v` shows what is used (traceback: --debug)"
+    )
+
+
+def begin(state: State, need: Need | None) -> None:
+    """Before the first connection: all mistakes of all hosts of this run."""
+    if state.should_raise_failed_hosts and not (sys.stdin and sys.stdin.isatty()):
+        # pyinfra would ask whether to go on without the hosts that failed, and end with a
+        # traceback where nobody can answer. The run fails for them alone, as with -y.
+        state.should_raise_failed_hosts = lambda state: False
+    for host in state.inventory:
+        if state.is_host_in_limit(host):
+            tell(host, mistakes_of(host), need)
+
+
+def tell(host: Host, mistakes: Iterable[Mistake], need: Need | None) -> None:
+    """A host's mistakes that matter to this run, and that there are others."""
+    found = list(mistakes)
+    matters = [one for one in found if need is None or one.need <= need]
+    if matters:
+        say(host, "the inventory is wrong:", fg="red")
+        for one in matters:
+            say(host, one.text, fg="red")
+    if len(found) > len(matters):
+        number = len(found) - len(matters)
+        what = "a mistake" if number == 1 else f"{number} mistakes"
+        note = f"note: {what} in the inventory left alone, deploys/sglang.py --dry tells which"
+        say(host, note, fg="yellow")

@@ -1,0 +1,83 @@
+"""What inventory.py gives to pyinfra: hosts with their data, or one sentence and an end."""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import re
+import sys
+from pathlib import Path
+from typing import Any
+
+from roles.entry import connecting
+from roles.entry.checkout import CHECKOUT, INVENTORY_VARIABLE
+from roles.inventory.errors import InventoryError, shown
+from roles.inventory.load import load_inventory
+from roles.inventory.model import HostEntry
+from roles.inventory.reading import UnreadableFile, expanded
+
+EXAMPLES = ("minimal.example.yml", "kimi-8x-rtx-pro-6000.example.yml")
+
+
+def pyinfra_hosts(path: str | Path | None = None) -> list[tuple[str, dict[str, Any]]]:
+    """pyinfra's list of (name, data); ends the program when there is no usable file.
+
+    A host with mistakes is in the list, and is not connected to: the run fails for it alone.
+
+    + path: the inventory; None for the one of SGLANG_INVENTORY, else inventory/hosts.yml
+    """
+    given = connecting.called_with("ssh_key") or connecting.called_with("ssh_key_password")
+    try:
+        inventory = load_inventory(path or inventory_path(), key_is_given=bool(given))
+    except InventoryError as error:
+        raise SystemExit(f"sglang-provision: {error}") from None
+    for line in inventory.errors:
+        print(f"sglang-provision: no host uses this, and it is wrong: {line}", file=sys.stderr)
+    connecting.guard()
+    return [(pyinfra_name(entry), host_data(entry)) for entry in inventory.hosts]
+
+
+def inventory_path() -> Path:
+    """The inventory that is to be used; InventoryError says which example to copy."""
+    named = os.environ.get(INVENTORY_VARIABLE)
+    if named:
+        try:
+            return expanded(named)
+        except UnreadableFile as error:
+            raise InventoryError(f"{INVENTORY_VARIABLE}={shown(named)} {error}") from None
+    path = Path("inventory/hosts.yml")
+    if path.exists():
+        return path
+    if (CHECKOUT / path).exists():
+        return CHECKOUT / path
+    raise InventoryError(
+        "there is no inventory/hosts.yml yet: copy an example there and change it\n"
+        f"  cp inventory/{EXAMPLES[0]} inventory/hosts.yml    (one engine on one host)\n"
+        f"  cp inventory/{EXAMPLES[1]} inventory/hosts.yml    (eight GPUs, drafter, takes over "
+        "from vLLM)\n"
+        "or name another file: SGLANG_INVENTORY=FILE pyinfra inventory.py ..."
+    )
+
+
+def host_data(entry: HostEntry) -> dict[str, Any]:
+    """pyinfra's data of a host, with ours."""
+    return {
+        **entry.data,
+        "sglang_host": entry.spec,
+        "sglang_engines": list(entry.engines),
+        "sglang_mistakes": list(entry.mistakes),
+    }
+
+
+def pyinfra_name(entry: HostEntry) -> str:
+    """The name under which pyinfra has the host.
+
+    pyinfra ends the whole run on a name of a connector that it does not know, so a name that
+    cannot be right becomes one that nobody can have (RFC 2606).
+    """
+    if not any("the host name" in mistake.text for mistake in entry.mistakes):
+        return entry.name
+    plain = re.sub(r"[^A-Za-z0-9.-]+", "-", entry.name).strip("-.")[:60]
+    # Two such names must not become one.
+    digest = hashlib.sha256(entry.name.encode("utf-8", "surrogatepass")).hexdigest()[:4]
+    return f"{plain}-{digest}.invalid" if plain else f"{digest}.invalid"

@@ -1,0 +1,80 @@
+"""sglang-plan: a dry run of deploys/sglang.py, with a diff, and with an exit status.
+
+0 nothing to do, 2 changes pending, 1 an error, or the deploy would fail. Takes pyinfra's own
+options (--limit HOST, -v, ...).
+"""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+import tempfile
+from collections.abc import Iterable, Mapping, Sequence
+from pathlib import Path
+
+from roles.entry.checkout import asks_for_yes, environment, pyinfra
+from roles.remote.failing import FORESEEN_VARIABLE
+from sglangctl.util.terminal import harmless
+
+
+def main() -> int:
+    """The console script."""
+    return run(sys.argv[1:])
+
+
+def run(arguments: Sequence[str]) -> int:
+    """Run pyinfra and print its plan; returns the exit status."""
+    if list(arguments[:1]) in (["-h"], ["--help"]):
+        print(__doc__)
+        return 0
+    if asks_for_yes(arguments):
+        print("sglang-plan: without -y: with it pyinfra looks for no changes", file=sys.stderr)
+        return 1
+    with tempfile.TemporaryDirectory(prefix="sglang-plan-") as folder:
+        file = Path(folder, "foreseen")
+        env = environment(**{FORESEEN_VARIABLE: str(file)})
+        env.pop("PYINFRA_YES", None)
+        done = pyinfra(
+            "sglang", "--dry", "--diff", "--json", *arguments, env=env, stdout=subprocess.PIPE
+        )
+        text = file.read_text(encoding="utf-8") if file.exists() else ""
+    status, lines = judge(done.returncode, done.stdout, map(json.loads, text.splitlines()))
+    print("\n".join(lines))
+    return status
+
+
+def judge(
+    returncode: int, stdout: bytes, foreseen: Iterable[Mapping[str, str]] = ()
+) -> tuple[int, list[str]]:
+    """(exit status, lines to print) from pyinfra's exit status and its --json output.
+
+    A host that failed is nowhere in pyinfra's plan, and all of them failed is no plan at all: the
+    exit status has to be looked at too. What the plan foresees is {host, text} each.
+    """
+    try:
+        operations = json.loads(stdout)["plan"]
+        pending = [
+            (operation["name"], sorted(operation["hosts_with_change"]))
+            for operation in operations
+            if operation["hosts_with_change"]
+        ]
+    except (ValueError, KeyError, TypeError):
+        return 1, ["sglang-plan: there is no plan, see the errors above"]
+    if not operations:
+        return 1, ["sglang-plan: no host was looked at (is the name after --limit right?)"]
+    lines = [f"{name}: {', '.join(hosts)}" for name, hosts in pending]
+    failures = [
+        harmless(f"{one['host']} will fail: {line}")
+        for one in foreseen
+        for line in one["text"].splitlines()
+    ]
+    if failures:
+        lines += [*failures, "sglang-plan: the deploy would fail"]
+    if returncode != 0:
+        lines.append("sglang-plan: a host failed, see the errors above")
+    if returncode != 0 or failures:
+        return 1, lines
+    if pending:
+        return 2, [*lines, f"sglang-plan: {len(pending)} operations pending"]
+    return 0, ["sglang-plan: nothing to do"]

@@ -1,0 +1,104 @@
+"""Failing one host, with a sentence, and only that host.
+
+pyinfra ends the whole run for all hosts when deploy code, an operation's generator or a fact
+raises; these helpers turn that into one red line and one failed host. The sentences are kept for
+the report, which pyinfra's own JSON leaves out.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Callable
+from functools import wraps
+from typing import Any
+
+from paramiko import SSHException
+from pyinfra import host, logger, state
+from pyinfra.api import FunctionCommand, Host, State
+
+from sglangctl.util.terminal import harmless
+
+# The deploy file is run once per host: what is shared between hosts must live in a module.
+MESSAGES: dict[str, list[str]] = {}
+WRONG = "the inventory is wrong, nothing was touched:"
+REFUSED: set[str] = set()
+"""Hosts that were not connected to: they are wrong in the inventory."""
+FORESEEN_VARIABLE = "SGLANG_PLAN_FORESEEN"
+"""Names the file that gets the failures that a plan foresees: {host, text} a line."""
+
+
+class HostFailed(Exception):
+    """This host cannot go on; the text is one sentence with the cause and the next step."""
+
+
+def say(target: Host, text: str, fg: str | None = None) -> None:
+    """Print `text` under the host's name, one line after the other."""
+    for line in text.splitlines() or [""]:
+        line = harmless(line)
+        if fg is None:
+            target.log(line)
+        else:
+            target.log_styled(line, fg=fg, log_func=logger.error if fg == "red" else logger.info)
+
+
+def remember(target: Host, text: str) -> None:
+    """Print a failure in red and keep it for the report."""
+    say(target, text, fg="red")
+    MESSAGES.setdefault(target.name, []).append(text)
+
+
+def fail_host(text: str) -> None:
+    """Fail the current host from deploy code (prepare). Others go on; the run exits 1."""
+    target = state.inventory.get_host(host.name)
+    remember(target, text)
+    state.fail_hosts({target})
+
+
+def checked(function: Callable[..., Any]) -> Callable[[State, Host], bool]:
+    """A FunctionCommand's function that fails its own host and never raises.
+
+    `function(state, host)` raises HostFailed for an end with a sentence. Anything else that it
+    raises is a defect of ours: named as such, with the traceback at debug level.
+    """
+
+    @wraps(function)
+    def run(state: State, host: Host) -> bool:
+        try:
+            function(state, host)
+        except HostFailed as failure:
+            remember(host, str(failure))
+            return False
+        except (SSHException, EOFError, OSError) as error:
+            remember(
+                host,
+                f"the link to the host was lost ({error or type(error).__name__}); what was "
+                "started there may go on: deploy again",
+            )
+            return False
+        except Exception as error:
+            remember(host, f"internal error: {error!r}; please report it (traceback: --debug)")
+            logger.debug("internal error", exc_info=True)
+            return False
+        return True
+
+    # pyinfra looks at the signature to find out whether the function wants state and host.
+    del run.__wrapped__
+    return run
+
+
+def failing(text: str) -> FunctionCommand:
+    """A command that fails its host with `text` when it is executed.
+
+    In a plan that is a failure that is foreseen. To pyinfra it is a change like any other, so
+    sglang-plan is told of it.
+    """
+    told = os.environ.get(FORESEEN_VARIABLE)
+    if told and not state.is_executing:
+        with open(told, "a", encoding="utf-8") as file:
+            file.write(json.dumps({"host": host.name, "text": text}) + "\n")
+
+    def fail(state: State, host: Host) -> None:
+        raise HostFailed(text)
+
+    return FunctionCommand(checked(fail), (), {})

@@ -1,0 +1,1 @@
+"""What a run did and found out, kept on the controller."""

@@ -1,0 +1,117 @@
+"""reports/<UTC time>/report.json: what a run did and found, on the controller.
+
+pyinfra's own JSON leaves failed hosts' messages out, and is empty when every host has failed.
+
+{"v": 1, "deploy", "time", "report": [{host, outcome, messages, operations, engines}]}; outcome is
+ok, failed or unreachable; engines holds one Result each.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import time
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any
+
+from pyinfra import logger
+from pyinfra.api import Host, State
+from pyinfra.api.state import BaseStateCallback
+from pyinfra.context import state
+
+from roles.remote import failing
+from roles.report.result import RESULTS
+
+VERSION = 1
+FOLDER_VARIABLE = "SGLANG_REPORTS"
+"""Another folder than reports/ below the current one."""
+
+
+class Report(BaseStateCallback):
+    """Writes the report when a host is disconnected: pyinfra does that for every host, also after
+    it gave up because none was left."""
+
+    def __init__(self, deploy: str) -> None:
+        self.deploy = deploy
+        self.folder: Path | None = None
+
+    def host_disconnect(self, state: State, host: Host) -> None:  # type: ignore[override]
+        if not state.is_executing and not failing.MESSAGES:
+            return  # a plan: nothing was done
+        try:
+            if self.folder is None:
+                self.folder = new_folder(Path(os.environ.get(FOLDER_VARIABLE, "reports")))
+            write(self.folder / "report.json", document(state, self.deploy))
+        except OSError as error:
+            logger.error(f"the report cannot be written: {error}")
+
+
+def report_once(deploy: str) -> None:
+    """Have this run reported, under the name of its deploy; called once per host."""
+    if not any(isinstance(handler, Report) for handler in state.callback_handlers):
+        state.add_callback_handler(Report(deploy))
+
+
+def new_folder(base: Path) -> Path:
+    """base/<UTC time>, with a number behind it where two runs begin in the same second."""
+    name = time.strftime("%Y%m%dT%H%M%SZ", time.gmtime())
+    number = 1
+    while True:
+        folder = base / (name if number == 1 else f"{name}-{number}")
+        try:
+            folder.mkdir(parents=True)
+        except FileExistsError:
+            number += 1
+        else:
+            return folder
+
+
+def write(file: Path, content: dict[str, Any]) -> None:
+    beside = file.with_name(file.name + ".new")
+    beside.write_text(json.dumps(content, indent=2) + "\n", encoding="utf-8")
+    os.replace(beside, file)
+
+
+def document(state: State, deploy: str) -> dict[str, Any]:
+    """The report as it stands."""
+    return {
+        "v": VERSION,
+        "deploy": deploy,
+        "time": time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime()),
+        "report": [of_host(state, host) for host in state.inventory],
+    }
+
+
+def of_host(state: State, host: Host) -> dict[str, Any]:
+    outcome = "ok"
+    if host in state.failed_hosts:
+        tried = host in state.activated_hosts or host.name in failing.REFUSED
+        outcome = "failed" if tried else "unreachable"
+    return {
+        "host": host.name,
+        "outcome": outcome,
+        "messages": failing.MESSAGES.get(host.name, []),
+        "operations": operations(state, host),
+        "engines": [asdict(result) for result in RESULTS.get(host.name, {}).values()],
+    }
+
+
+def operations(state: State, host: Host) -> list[dict[str, Any]]:
+    """Every operation in its order: its name, and whether it changed something (None: it did
+    not get its turn)."""
+    found = []
+    for op_hash in state.get_op_order():
+        data = state.ops[host].get(op_hash)
+        if data is None:
+            continue
+        meta = data.operation_meta
+        done = meta.is_complete()
+        found.append(
+            {
+                "name": ", ".join(sorted(state.get_op_meta(op_hash).names)),
+                "success": meta.did_succeed() if done else None,
+                "changed": meta.did_change() if done else None,
+            }
+        )
+    return found

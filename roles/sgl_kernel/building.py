@@ -1,0 +1,140 @@
+"""A build on its host, followed from the controller; and its wheel on the way to the fleet."""
+
+from __future__ import annotations
+
+import json
+
+from pyinfra.api import Host, State
+
+from roles.inventory.model import Patch
+from roles.remote.failing import HostFailed, say
+from roles.sgl_kernel import fleet
+from roles.sgl_kernel.remote import CACHE, POLL_S, Remote
+from sglangctl.sgl_kernel import cache
+from sglangctl.sgl_kernel.build.record import line
+from sglangctl.sgl_kernel.build.request import Request, dump, unit
+from sglangctl.state import journal
+
+PACKAGES = (
+    *("build-essential", "git", "ccache", "python3-dev", "python3-venv"),
+    *("libnuma-dev", "libibverbs-dev"),
+)
+"""Up to 0.3.x mscclpp needs libnuma; ccache makes a build after a small patch short."""
+INSTALL = (
+    'command -v apt-get >/dev/null || exit 0; dpkg -s "$@" >/dev/null 2>&1 && exit 0; '
+    "export DEBIAN_FRONTEND=noninteractive; apt-get update -q && "
+    'apt-get install -q -y --no-install-recommends "$@"'
+)
+RESTARTS = 3
+"""How often a build that ended without a word (kill -9, a reboot) is started again."""
+
+
+def build_host(state: State, own: Host, name: str | None) -> Host:
+    """The host that builds; HostFailed when it does not take part in this run."""
+    if name is None or name == own.name:
+        return own
+    found = state.inventory.get_host(name, default=None)
+    if found is None or found not in state.active_hosts:
+        raise HostFailed(
+            f"kernel.build_host {name} does not take part in this run (or has failed): deploy "
+            "without --limit, or name another one"
+        )
+    return found
+
+
+def build(remote: Remote, request: Request, patches: tuple[Patch, ...], told: Host) -> None:
+    """Start the build (or find it running) and follow it to its end on `told`'s screen.
+
+    HostFailed has the build's own sentence and its next step.
+    """
+    root = f"{CACHE}/.build/{request.key}"
+    _system_packages(remote)
+    for number, patch in enumerate(patches):
+        remote.put(f"{root}/patches/{number:02d}-{_safe(patch.name)}", patch.content)
+    remote.put(f"{root}/request.json", dump(request).encode(), "0600")
+    for _ in range(RESTARTS):
+        started = remote.ask("build", f"{root}/request.json")
+        if started.status:
+            raise HostFailed(f"the build does not start on {remote.host.name}: {started.said}")
+        say(told, f"kernel build {request.key} on {remote.host.name}: {started.said}")
+        end = follow(remote, request.key, told)
+        if end is None:
+            remote.warn("the build ended without a word (killed, or a reboot): going on with it")
+            continue
+        if end.get("outcome") != "built":
+            raise HostFailed(
+                f"the kernel build on {remote.host.name} failed: {end.get('text')}\n"
+                f"next: {end.get('next_step')}\nits log: {root}/build.log"
+            )
+        return
+    raise HostFailed(
+        f"the kernel build on {remote.host.name} ended {RESTARTS} times without a word; its log: "
+        f"{root}/build.log; journalctl -u {unit(request.key)} and dmesg there may say why"
+    )
+
+
+def follow(remote: Remote, key: str, told: Host) -> journal.Event | None:
+    """Print the build's events as they come; its last one, None when it ended without a word."""
+    offset, end = 0, None
+    while True:
+        ended = remote.ask(
+            *["build", f"--follow={key}", f"--from={offset}", f"--wait={POLL_S}"],
+            wait_s=POLL_S + 30,
+        )
+        last = next((text for text in reversed(ended.lines) if text.startswith("@ ")), "")
+        for event in journal.events(ended.lines):
+            if event.get("step") == "end":
+                end = event
+            else:
+                say(told, f"  {line(event)}")
+        words = last.split()
+        if len(words) != 3:
+            raise HostFailed(f"the build cannot be followed: {ended.said}")
+        offset, state = int(words[1]), words[2]
+        if state != "running":
+            return end
+
+
+def collect(remote: Remote, key: str, folder: str) -> cache.Entry:
+    """Bring a built wheel from its host into the controller's cache; HostFailed."""
+    there = fleet.find(folder, key)
+    if there is not None:
+        return there
+    text = remote.step("provenance", ["cat", "--", f"{CACHE}/{key}/{cache.PROVENANCE}"], 60)
+    if text.status:
+        raise HostFailed(f"{remote.host.name} has no kernel {key}: {text.said}")
+    provenance = ("\n".join(text.lines) + "\n").encode()
+    try:
+        return fleet.add(
+            folder,
+            key,
+            provenance,
+            lambda name, target: remote.fetch(f"{CACHE}/{key}/{name}", target),
+        )
+    except (OSError, ValueError, KeyError) as error:
+        raise HostFailed(
+            f"the kernel {key} cannot be put into {folder} on the controller: {error}; it is whole "
+            f"on {remote.host.name}"
+        ) from None
+
+
+def distribute(remote: Remote, entry: cache.Entry) -> None:
+    """Put a wheel of the controller's cache into a host's; HostFailed."""
+    incoming = f"{CACHE}/.incoming-{entry.key}"
+    remote.put(f"{incoming}/{cache.PROVENANCE}", json.dumps(entry.provenance, indent=1).encode())
+    remote.send(entry.wheel, f"{incoming}/{entry.wheel.name}")
+    ended = remote.work(f"kernel {entry.key}", "build", f"--adopt={incoming}", limit_s=600)
+    if ended.status:
+        raise HostFailed(f"the kernel {entry.key} did not arrive: {ended.said}")
+
+
+def _system_packages(remote: Remote) -> None:
+    ended = remote.step(
+        "packages for the build", ["sh", "-c", INSTALL, "sh", *PACKAGES], limit_s=1800
+    )
+    if ended.status:
+        raise HostFailed(f"apt-get cannot install {' '.join(PACKAGES)}: {ended.said[-400:]}")
+
+
+def _safe(name: str) -> str:
+    return "".join(letter if letter.isalnum() or letter in "._-" else "_" for letter in name)

@@ -1,0 +1,114 @@
+"""sglangctl's kernel commands on a host, from inside an operation."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from pyinfra.api import Host, State, StringCommand
+from pyinfra.api.command import QuoteString
+
+from roles.remote import program
+from roles.remote.failing import HostFailed, say
+from roles.remote.link import Link, LinkLost
+from roles.remote.steps import run_step
+from roles.remote.upload import upload
+
+CACHE = "/var/cache/sglangctl/kernel"
+POLL_S = 10
+
+
+@dataclass(frozen=True)
+class Ended:
+    """A command's end: exit status and its lines of output."""
+
+    status: int
+    lines: list[str]
+
+    @property
+    def said(self) -> str:
+        return "; ".join(line.strip() for line in self.lines if line.strip()) or "nothing was said"
+
+
+@dataclass
+class Remote:
+    """One host. `sudo`: pyinfra does not apply the host's own setting inside an operation."""
+
+    state: State
+    host: Host
+    sudo: bool
+
+    def program(self, *arguments: str) -> list[str]:
+        return ["python3", "-I", "-S", program.path(), "kernel", *arguments]
+
+    def ask(self, *arguments: str, wait_s: float = 60.0) -> Ended:
+        """A short command that may run twice, over a link that may break."""
+        link = Link(self.state, self.host, self.warn, {"_sudo": True} if self.sudo else {})
+        try:
+            answer = link.run(*self.program(*arguments), wait_s=wait_s)
+        except LinkLost as error:
+            raise HostFailed(str(error)) from None
+        return Ended(0 if answer.ok else 1, [*answer.lines, *answer.errors])
+
+    def work(self, title: str, *arguments: str, limit_s: float = 3600.0) -> Ended:
+        """A long command, with a sign of life every ten seconds; its exit status is an answer."""
+        return self.step(title, self.program(*arguments), limit_s)
+
+    def step(self, title: str, argv: Sequence[str], limit_s: float) -> Ended:
+        words = [QuoteString(word) for word in argv]
+        command = StringCommand(*words, '2>&1; echo "@ $?"')
+        lines = run_step(
+            self.host,
+            title,
+            command,
+            sudo=self.sudo,
+            limit_s=limit_s,
+            then="look at the host, then deploy again",
+        )
+        status = lines[-1].removeprefix("@ ") if lines else ""
+        if not status.isdigit():
+            raise HostFailed(f"{title} ended without a word: {' '.join(lines[-3:])}")
+        return Ended(int(status), lines[:-1])
+
+    def survey(self, venv: str, sm: str | None) -> dict[str, Any]:
+        """`sglangctl kernel survey`; HostFailed when it does not answer."""
+        arch = [f"--sm={sm}"] if sm else []
+        ended = self.ask("survey", f"--venv={venv}", *arch, wait_s=120.0)
+        try:
+            document = json.loads(ended.lines[0])
+        except (IndexError, ValueError):
+            raise HostFailed(f"sglangctl kernel survey does not answer: {ended.said}") from None
+        return dict(document)
+
+    def put(self, path: str, content: bytes, mode: str = "0644") -> None:
+        """A small file in one move."""
+        folder = path.rpartition("/")[0]
+        made, output = self.host.run_shell_command(
+            StringCommand("mkdir -p --", QuoteString(folder)), _sudo=self.sudo
+        )
+        command = upload(path, content, mode)
+        if made:
+            arguments = {**command.connector_arguments, "_sudo": self.sudo}
+            made, output = self.host.run_shell_command(command, **arguments)
+        if not made:
+            raise HostFailed(f"{path} cannot be written: {' '.join(output.stderr_lines)}")
+
+    def send(self, source: Path, path: str) -> None:
+        """A large file; HostFailed."""
+        if not self.host.put_file(str(source), path, _sudo=self.sudo):
+            raise HostFailed(f"{source.name} cannot be copied to {path}: is the disk full?")
+
+    def fetch(self, path: str, target: Path) -> None:
+        """A file of the host onto the controller; HostFailed."""
+        try:
+            done = self.host.get_file(path, str(target), _sudo=self.sudo)
+        except OSError as error:
+            raise HostFailed(f"{path} cannot be copied to {target}: {error}") from None
+        if not done:
+            raise HostFailed(f"{path} cannot be copied from {self.host.name}")
+
+    def warn(self, text: str) -> None:
+        say(self.host, text, fg="yellow")

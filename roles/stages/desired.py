@@ -1,0 +1,103 @@
+"""A host as the inventory wants it: what is rendered for it, and what to ask it for.
+
+Made once per host in the prepare phase, before anything is touched, in every mode: a mistake in
+the inventory, a secret that cannot be read or a template that needs an undefined value stops here,
+and stops this host alone.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any
+
+from jinja2 import TemplateError
+from pyinfra.context import host
+
+from roles.engine.desired import DesiredEngine, desired_engine
+from roles.host.managed import Managed, ManagedDirectory, ManagedFile
+from roles.inventory import render
+from roles.inventory.errors import Need
+from roles.inventory.model import HostSpec
+from roles.remote import program
+from roles.remote.failing import fail_host
+from roles.remote.snapshot import snapshot
+from roles.sgl_kernel.ladder import probe_request as kernel_request
+from roles.stages.fitness import fit, right
+
+CANNOT_RENDER = (TemplateError, ValueError, OSError)
+"""What `make` raises."""
+
+
+@dataclass(frozen=True)
+class DesiredHost:
+    """What the roles work on."""
+
+    spec: HostSpec
+    engines: tuple[DesiredEngine, ...]
+    managed: tuple[Managed, ...]
+    sudo: bool = False
+    """For what runs inside a FunctionCommand: pyinfra applies the host's own setting to all else,
+    but not there."""
+
+    def each(self) -> Iterator[DesiredEngine]:
+        """The engines, so that pyinfra keeps the order of operations in a loop."""
+        yield from host.loop(self.engines)
+
+    @cached_property
+    def request(self) -> dict[str, Any]:
+        """What the probe is asked for."""
+        files: dict[str, str | None] = {program.path(): None, program.LINK: None}
+        items: list[Managed] = list(self.managed)
+        for engine in self.engines:
+            items += [*engine.managed, engine.config]
+            items += [*engine.live_files.values(), engine.installed_unit]
+            files[engine.venv.marker] = None
+            files.update(dict.fromkeys(engine.weights.values()))
+        for item in items:
+            files[item.path] = item.sha256 if isinstance(item, ManagedFile) else None
+        return {
+            "files": files,
+            "users": sorted({engine.spec.user for engine in self.engines}),
+            "engine_configs": [json.loads(render.engine_json(one.spec)) for one in self.engines],
+            "host_config": json.loads(render.host_json(self.spec)),
+            "plan": [engine.name for engine in self.engines],
+            "kernels": kernel_request(
+                {engine.name: (engine.spec, engine.venv.path) for engine in self.engines}
+            ),
+        }
+
+    def facts(self) -> dict[str, Any] | None:
+        """The probe's document in this phase, None when the host could not be read."""
+        return snapshot(self.request)
+
+
+def desired_host(deploy: str) -> DesiredHost | None:
+    """The current host as it is wanted; None when this host has failed (and has been told why)."""
+    if not right(deploy, Need.FILES):
+        return None
+    try:
+        desired = make(host.data.get("sglang_host"), sudo=bool(host.data.get("_sudo")))
+    except CANNOT_RENDER as error:
+        fail_host(f"what the inventory describes cannot be rendered, nothing was touched: {error}")
+        return None
+    return desired if fit(desired.facts(), deploy) else None
+
+
+def make(spec: HostSpec, sudo: bool = False) -> DesiredHost:
+    """Render everything for one host."""
+    engines = tuple(desired_engine(engine) for engine in spec.engines)
+    managed: tuple[Managed, ...] = (
+        ManagedDirectory("/etc/sglangctl"),
+        ManagedDirectory("/etc/sglangctl/engines"),
+        ManagedDirectory("/var/lib/sglangctl"),
+        ManagedDirectory("/var/log/sglang"),
+        ManagedDirectory("/var/cache/sglang"),
+        ManagedDirectory("/opt/sglang"),
+        ManagedDirectory("/opt/sglang/venvs"),
+        ManagedFile("/etc/sglangctl/host.json", render.host_json(spec), mode="0600"),
+        ManagedFile("/etc/systemd/system/sglang-watch@.service", render.watch_unit(program.path())),
+    )
+    return DesiredHost(spec, engines, managed, sudo)

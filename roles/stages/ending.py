@@ -1,0 +1,34 @@
+"""Stopping engines, and taking them away."""
+
+from __future__ import annotations
+
+from pyinfra.api import deploy
+
+from roles.stages.existing import ExistingHost
+from roles.switch.stop import removed, stopped
+
+
+@deploy("Stop")
+def stop_engines(existing: ExistingHost) -> None:
+    """
+    Stop each engine of the host and disable it.
+
+    + existing: the host and its engines' names
+    """
+    for engine in existing.each():
+        stopped(
+            name=f"{engine}: stopped", engine=engine, request=existing.request, sudo=existing.sudo
+        )
+
+
+@deploy("Remove")
+def remove_engines(existing: ExistingHost) -> None:
+    """
+    Take each engine of the host away.
+
+    + existing: the host and its engines' names
+    """
+    for engine in existing.each():
+        removed(
+            name=f"{engine}: removed", engine=engine, request=existing.request, sudo=existing.sudo
+        )

@@ -1,0 +1,59 @@
+"""A host on which nothing is prepared: its engines are stopped, removed or asked.
+
+No more of the inventory is needed than that says. Whoever stops an engine at night has the api key
+of none, and what the inventory wants of an engine may be wrong or half written.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any
+
+from pyinfra.context import host
+
+from roles.inventory.errors import Need
+from roles.inventory.model import EngineSpec, HostSpec
+from roles.remote.snapshot import snapshot
+from roles.stages.fitness import fit, right
+
+NEEDS = {"stop": Need.HOST, "remove": Need.HOST, "verify": Need.ENGINES}
+"""Deploy -> what it needs of the inventory."""
+
+
+@dataclass(frozen=True)
+class ExistingHost:
+    """What such a deploy works on."""
+
+    deploy: str
+    names: tuple[str, ...]
+    """Of the host's engines."""
+    specs: tuple[EngineSpec, ...] = ()
+    """The engines, where the deploy needs what they are."""
+    sudo: bool = False
+    """As in DesiredHost."""
+
+    def each(self) -> Iterator[str]:
+        """The engines' names, so that pyinfra keeps the order of operations in a loop."""
+        yield from host.loop(self.names)
+
+    @cached_property
+    def request(self) -> dict[str, Any]:
+        """What the probe is asked for: the host's own configuration says what its engines are."""
+        return {self.deploy: list(self.names)} if self.deploy in ("stop", "remove") else {}
+
+
+def existing_host(deploy: str) -> ExistingHost | None:
+    """The current host for `deploy` (one of NEEDS); None when it has failed (and was told why)."""
+    need = NEEDS[deploy]
+    if not right(deploy, need):
+        return None
+    spec = host.data.get("sglang_host") if need >= Need.ENGINES else None
+    found = ExistingHost(
+        deploy,
+        tuple(host.data.get("sglang_engines") or ()),
+        spec.engines if isinstance(spec, HostSpec) else (),
+        bool(host.data.get("_sudo")),
+    )
+    return found if fit(snapshot(found.request), deploy) else None
