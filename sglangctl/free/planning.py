@@ -28,6 +28,7 @@ def make(situation: Situation, policy: str = "declared", stop: bool = False) -> 
     steps = [*_replaced_units(situation), *_own_unit(situation, stop)]
     blocking = [holder for holder in situation.holders if in_the_way(holder, targets)]
     kept = [holder for holder in blocking if is_kept(holder, situation, targets)]
+    refused += _too_much_kept(situation, kept, targets)
     steps += _undeclared_units(situation, blocking, allowed, {step.unit for step in steps})
     stopped = {step.unit for step in steps}
     boxes = _containers(situation, blocking)
@@ -106,6 +107,35 @@ def is_kept(holder: Holder, situation: Situation, targets: set[int] | None) -> b
     sibling = next((one for one in situation.siblings if one.unit == holder.system_unit), None)
     on_ours = any(targets is None or gpu in targets for gpu in holder.memory_mib)
     return sibling is not None and not overlap(targets, gpus_of(sibling)) and not on_ours
+
+
+def _too_much_kept(
+    situation: Situation, kept: Sequence[Holder], targets: set[int] | None
+) -> Iterator[Refusal]:
+    """What is never ended keeps its memory: where that alone makes a GPU not free, stopping
+    anything would be for nothing. Memory that the driver does not tell counts as none."""
+    limit = situation.engine.limits.memory_free_mib
+    held: dict[int, list[tuple[int, Holder]]] = {}
+    for holder in kept:
+        for gpu, mib in holder.memory_mib.items():
+            if mib is not None and (targets is None or gpu in targets):
+                held.setdefault(gpu, []).append((mib, holder))
+    for gpu, mine in sorted(held.items()):
+        total = sum(mib for mib, _ in mine)
+        if total < limit:
+            continue
+        _, largest = max(mine, key=lambda item: item[0])
+        yield Refusal(
+            largest.class_,
+            largest.title,
+            f"{largest.reason}; what is never ended has {total} MiB of "
+            f"GPU {gpu} (memory_free_mib: {limit:g})",
+            "no policy ends it: stop it yourself, or leave this GPU out of `gpus` of "
+            f"{situation.engine.name}",
+            pid=largest.pid,
+            unit=largest.unit,
+            gpus=(gpu,),
+        )
 
 
 def _unseen_units(situation: Situation) -> Iterator[Refusal]:

@@ -92,6 +92,8 @@ class Process:
     unit: str | None = None
     container: str | None = None
     container_name: str | None = None
+    program: str | None = None
+    """The path of what it runs, where that is a file of the system (proc/executable)."""
 
 
 @dataclass(frozen=True)
@@ -143,6 +145,9 @@ def classify(process: Process, context: Context) -> Classified:
     engine_name = engine_of(process.argv)
     if engine_name:
         return Classified(ENGINE, f"{engine_name}{_not_replaced(process, context)}")
+    named = sorted(claimed(process, DRIVER_AND_DESKTOP + OBSERVERS))
+    if named:
+        return Classified(FOREIGN, f"it calls itself {named[0]}, and is no program of the system")
     return Classified(FOREIGN, "nothing about it says what it is")
 
 
@@ -150,22 +155,30 @@ def protected_by(process: Process, added: Sequence[str]) -> str | None:
     """Why a process must never be ended, None when it may."""
     if process.unit and OWN_UNIT.fullmatch(process.unit):
         return f"in {process.unit}, a part of sglangctl"
-    names = {process.comm}
-    if process.argv:
-        names.add(base_name(process.argv[0]))
-    for known, why in (
-        (DRIVER_AND_DESKTOP, "of the driver or the desktop"),
-        (OBSERVERS, "which only looks at the GPUs"),
-        (added, "which the inventory protects"),
+    proven = {base_name(process.program or ""), (process.unit or "").rpartition(".service")[0]}
+    for known, names, why in (
+        (DRIVER_AND_DESKTOP, proven, "of the driver or the desktop"),
+        (OBSERVERS, proven, "which only looks at the GPUs"),
+        (added, claimed(process, added), "which the inventory protects"),
     ):
         for name in known:
-            if name in names or name.encode()[:COMM].decode("utf-8", "replace") == process.comm:
+            if name in names:
                 return f"{name}, {why}"
     if process.unit in added:
         return f"in {process.unit}, which the inventory protects"
     if process.container_name and process.container_name in added:
         return f"in the container {process.container_name}, which the inventory protects"
     return None
+
+
+def claimed(process: Process, known: Sequence[str]) -> set[str]:
+    """Those of the known names that the process gives itself: no proof of anything."""
+    said = {process.comm, base_name(process.argv[0]) if process.argv else ""}
+    return {
+        name
+        for name in known
+        if name in said or name.encode()[:COMM].decode("utf-8", "replace") == process.comm
+    }
 
 
 def replaced_by(process: Process, context: Context) -> str | None:

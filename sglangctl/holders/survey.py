@@ -9,7 +9,7 @@ from typing import Any
 from sglangctl.gpu import gpus
 from sglangctl.holders import classes
 from sglangctl.holders.classes import Classified, Context, Process, Replaced
-from sglangctl.proc import membership, open_files, pidfds, procfs
+from sglangctl.proc import executable, membership, open_files, pidfds, procfs
 from sglangctl.state.config import EngineConfig, HostConfig
 from sglangctl.systemd import units
 
@@ -141,7 +141,10 @@ def look_at(
     member = membership.of(pid, root)
     argv = procfs.cmdline(pid)
     uid = procfs.uid(pid)
-    if uid is None or not pidfds.same(identity):
+    if uid is None:
+        return None
+    program = executable.of_the_system(pid, uid)
+    if not pidfds.same(identity):
         return None
     process = Process(
         pid=pid,
@@ -152,6 +155,7 @@ def look_at(
         start_s=found.start / procfs.TICKS,
         unit=member.system_unit,
         container=member.container,
+        program=program,
     )
     return Facts(
         process=process,

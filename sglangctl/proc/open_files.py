@@ -70,17 +70,22 @@ def scan(inodes: Iterable[int] = (), pids: Iterable[int] | None = None) -> Scan:
 
 
 def _device(link: str, rest: str) -> int | None:
-    """The GPU's device number, None for nvidiactl, nvidia-uvm and the like."""
+    """The GPU's device number, None for nvidiactl, nvidia-uvm and the like, and for what has a GPU's
+    path and is none: in a mount namespace of their own users have any file at any path."""
     match = NODE.fullmatch(rest)
     if not match:
         return None
+    number = int(match.group(1))
     try:
-        status = os.stat(link)
+        opened = os.stat(link)
+        if not stat.S_ISCHR(opened.st_mode):
+            return None
+        if os.major(opened.st_rdev) == MAJOR:
+            return os.minor(opened.st_rdev)
+        # A driver with another major number: the device is the one that we have at this path.
+        return number if os.stat(f"{DEVICES}{number}").st_rdev == opened.st_rdev else None
     except OSError:
-        return int(match.group(1))
-    if stat.S_ISCHR(status.st_mode) and os.major(status.st_rdev) == MAJOR:
-        return os.minor(status.st_rdev)
-    return int(match.group(1))
+        return None
 
 
 def used(opened: Mapping[int, int], memory: Collection[int]) -> set[int]:

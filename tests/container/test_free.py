@@ -73,9 +73,19 @@ def test_every_class_with_its_reason(box: Freeing) -> None:
         None,
     }
     assert found[vllm[0]]["user"] == "vllm"
-    protected = [box.hold("Xorg"), box.hold("nvidia-persistenced"), box.hold("my-metrics")]
+    protected = [box.desktop(), box.hold("my-metrics")]
     found = box.holders("--engine", "kimi")
-    assert [found[pid]["class"] for pid in protected] == ["protected"] * 3
+    assert [found[pid]["class"] for pid in protected] == ["protected"] * 2
+    # A name that a process gives itself is worth nothing, nor is a file at a GPU's path.
+    liar = box.hold("Xorg", user="bob")
+    box.sh(
+        "unshare --mount sh -c 'mount -t tmpfs x /dev && touch /dev/nvidia0 && "
+        "exec sleep 901 9</dev/nvidia0' >/dev/null 2>&1 </dev/null & sleep 0.5"
+    )
+    theirs = int(box.sh("pgrep -fx 'sleep 901'"))
+    found = box.holders("--engine", "kimi")
+    assert found[liar]["class"] == "foreign" and theirs not in found
+    box.sh(f"kill {theirs} {liar}")
     table = box.ctl("holders", "--engine", "kimi")
     assert "GPU 0 NVIDIA RTX PRO 6000" in table and "76000 of 97887 MiB used" in table
     assert "replaced: in vllm-kimi.service, which the inventory replaces" in table
@@ -392,7 +402,7 @@ def test_protected_siblings_and_other_gpus_outlive_every_policy(box: Freeing) ->
     )
     box.sh("systemctl start sglang-qwen.service")
     sibling = int(box.show("sglang-qwen.service", "MainPID"))
-    desktop = box.hold("Xorg", memory_mib=300)
+    desktop = box.desktop(memory_mib=300)
     elsewhere = box.hold("VLLM::Worker", gpus=(1,))
     target = box.hold("python", exe="/bin/sleep")
     result = box.free("--policy", "all", "--stop")

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import shutil
 import signal
+import stat
 import subprocess
 import tempfile
 from collections.abc import Iterator, Sequence
@@ -13,9 +14,9 @@ from pathlib import Path
 
 
 def devices(folder: Path, number: int = 2) -> str:
-    """Make nvidia0 ... as files; returns the prefix for openfiles.DEVICES."""
+    """Make nvidia0 ... as device nodes (of /dev/null); returns the prefix for openfiles.DEVICES."""
     for index in range(number):
-        (folder / f"nvidia{index}").touch()
+        os.mknod(folder / f"nvidia{index}", 0o666 | stat.S_IFCHR, os.makedev(1, 3))
     return str(folder / "nvidia")
 
 

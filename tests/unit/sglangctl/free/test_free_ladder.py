@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import shutil
 import signal
 import subprocess
 import sys
@@ -18,7 +19,7 @@ from sglangctl import cli, free
 from sglangctl.free import leftovers
 from sglangctl.free.segments import Segment
 from sglangctl.gpu import gpus
-from sglangctl.proc import open_files, pidfds
+from sglangctl.proc import executable, open_files, pidfds
 from sglangctl.state import lock
 from sglangctl.state.config import HostConfig, Limits
 from sglangctl.state.paths import Paths
@@ -136,9 +137,13 @@ def test_refusal_changes_nothing(prefix: str) -> None:
         assert engine.wait(1) == foreign.wait(1) == -signal.SIGTERM
 
 
-def test_protected_and_other_gpus_are_left_alone(prefix: str) -> None:
+def test_protected_and_other_gpus_are_left_alone(
+    prefix: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(executable, "SYSTEM", (f"{tmp_path}/",))
+    shutil.copy("/bin/cat", tmp_path / "Xorg")
     with (
-        holding(prefix, "0", ["/usr/lib/xorg/Xorg"]) as desktop,
+        holding(prefix, "0", ["/usr/lib/xorg/Xorg"], str(tmp_path / "Xorg")) as desktop,
         holding(prefix, "1", ["VLLM::Worker"]) as other,
     ):
         result, journal = run(policy="all", gpus=(0,))

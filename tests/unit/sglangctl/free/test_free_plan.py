@@ -74,6 +74,21 @@ def test_who_may_be_ended_by_which_policy(class_: str, allowed_by: set[str]) -> 
         assert [item.pid for item in made.kept] == ([7] if class_ == "protected" else [])
 
 
+def test_what_is_never_ended_and_keeps_a_gpu_full_is_a_refusal_before_anything_is_stopped() -> None:
+    """A desktop with 60 GB: the vLLM would be stopped, and the GPU not free all the same."""
+    desktop = holder(7, "protected", memory_mib={0: 61440})
+    vllm = holder(8, "replaced", system_unit="vllm-kimi.service")
+    made = plan(desktop, vllm, units=(VLLM,))
+    (refusal,) = made.refused
+    assert (refusal.pid, refusal.class_, refusal.gpus) == (7, "protected", (0,))
+    assert "61440 MiB of GPU 0" in refusal.reason and "leave this GPU out" in refusal.allow
+    # Several together; on another GPU, or below the limit, they are in nobody's way.
+    two = [holder(pid, "protected", memory_mib={1: 600, 3: 9000}) for pid in (7, 9)]
+    assert [item.gpus for item in plan(*two).refused] == [(1,)]
+    assert not plan(holder(7, "protected", memory_mib={0: 1000, 1: 1000, 2: 9000})).refused
+    assert not plan(holder(7, "protected", memory_mib={0: None})).refused
+
+
 def test_a_refusal_says_who_why_and_the_exact_line_that_would_allow_it() -> None:
     made = plan(holder(41, "engine"), holder(42, "replaced"))
     (refusal,) = made.refused

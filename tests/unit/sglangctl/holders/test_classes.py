@@ -140,16 +140,17 @@ def test_why_a_same_titled_process_of_another_user_is_not_replaced() -> None:
 @pytest.mark.parametrize(
     ("argv", "facts"),
     [
-        (("/usr/bin/nvidia-persistenced", "--user", "x"), {}),
-        (("renamed",), {"comm": "nvidia-persiste"}),  # the kernel keeps 15 bytes
-        (("/usr/bin/nv-fabricmanager",), {}),
-        (("/usr/bin/nv-hostengine",), {}),
-        (("/usr/lib/xorg/Xorg", ":0"), {}),
-        (("/usr/bin/Xwayland",), {}),
-        (("/usr/bin/gnome-shell",), {}),
-        (("/usr/bin/kwin_wayland",), {}),
-        (("nvidia-smi", "dmon"), {}),
+        (("x",), {"program": "/usr/bin/nvidia-persistenced"}),
+        (("x",), {"program": "/usr/bin/nv-fabricmanager"}),
+        (("x",), {"program": "/usr/bin/nv-hostengine"}),
+        (("x",), {"program": "/usr/lib/xorg/Xorg"}),
+        (("x",), {"program": "/usr/bin/Xwayland"}),
+        (("x",), {"program": "/usr/bin/gnome-shell"}),
+        (("x",), {"program": "/usr/bin/kwin_wayland"}),
+        (("x",), {"program": "/usr/bin/nvidia-smi"}),
+        (("nv",), {"unit": "nvidia-persistenced.service"}),
         (("/opt/my-metrics",), {}),
+        (("renamed",), {"comm": "my-metrics"}),
         (("python", "notebook.py"), {"unit": "jupyter.service"}),
         (("VLLM::Worker",), {"container": "c" * 64, "container_name": "keep-me"}),
         (("python3", "sglangctl.pyz", "watch"), {"unit": "sglang-watch@kimi.service"}),
@@ -161,6 +162,22 @@ def test_protected(argv: tuple[str, ...], facts: dict[str, object]) -> None:
     # Never ended, also inside a unit that is to be replaced.
     if "unit" not in facts:
         assert class_of(*argv, **{**facts, "unit": "vllm-kimi.service"}) == "protected"
+
+
+@pytest.mark.parametrize(
+    ("argv", "comm"),
+    [
+        (("/usr/bin/nvidia-persistenced", "--user", "x"), ""),
+        (("renamed",), "nvidia-persiste"),  # the kernel keeps 15 bytes
+        (("/usr/lib/xorg/Xorg", ":0"), ""),
+        (("python", "train.py"), "Xorg"),  # one prctl
+        (("nvidia-smi", "dmon"), ""),
+    ],
+)
+def test_a_name_alone_protects_nobody(argv: tuple[str, ...], comm: str) -> None:
+    found = classify(process(*argv, comm=comm, program="/usr/bin/python3"), CONTEXT)
+    assert found.name == "foreign" and "calls itself" in found.reason
+    assert class_of(*argv, comm=comm, unit="vllm-kimi.service") == "replaced"
 
 
 def test_containers_by_name_only_where_the_inventory_names_them() -> None:

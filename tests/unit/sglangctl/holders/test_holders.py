@@ -3,7 +3,9 @@ from __future__ import annotations
 import json
 import os
 import re
+import shutil
 import socket
+import stat
 import subprocess
 import sys
 from pathlib import Path
@@ -13,7 +15,7 @@ import pytest
 from sglangctl import cli
 from sglangctl.gpu import gpus
 from sglangctl.holders import survey
-from sglangctl.proc import open_files
+from sglangctl.proc import executable, open_files
 from sglangctl.state.config import HostConfig
 from tests.support.engine_config import ENGINE
 from tests.support.holding import devices, holding
@@ -92,12 +94,75 @@ def test_grep_for_an_engine_is_foreign(prefix: str) -> None:
         assert found.class_ == "foreign"
 
 
-def test_control_nodes_are_no_gpus_and_deleted_nodes_are(prefix: str, tmp_path: Path) -> None:
+def node(path: Path, major: int, minor: int) -> None:
+    os.mknod(path, 0o666 | stat.S_IFCHR, os.makedev(major, minor))
+
+
+def opened(path: Path) -> dict[int, int]:
+    """What this file is to the scan when a process has it open (without a driver: O_PATH)."""
+    descriptor = os.open(path, os.O_PATH)
+    child = subprocess.Popen(["cat"], stdin=subprocess.PIPE, pass_fds=[descriptor])
+    os.close(descriptor)
+    try:
+        found = open_files.scan(pids=[child.pid]).found
+        return dict(found[child.pid].devices) if found else {}
+    finally:
+        child.communicate()
+
+
+def test_a_gpu_is_a_device_of_this_host_and_never_a_path_alone(prefix: str, tmp_path: Path) -> None:
+    """In a mount namespace of their own users have any file at /dev/nvidia0."""
     (tmp_path / "nvidiactl").touch()
-    with open(tmp_path / "nvidiactl"), holding(prefix, "1", ["x"]):
-        os.unlink(tmp_path / "nvidia1")
+    assert opened(tmp_path / "nvidiactl") == {}
+    (tmp_path / "nvidia7").touch()
+    assert opened(tmp_path / "nvidia7") == {}
+    assert opened(tmp_path / "nvidia1") == {1: 1}
+    # The driver's major number: its minor number decides, and the path may be gone.
+    node(tmp_path / "nvidia5", 195, 3)
+    assert opened(tmp_path / "nvidia5") == {3: 1}
+
+
+def test_a_node_of_another_device_at_a_gpu_s_path_is_none(
+    prefix: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    theirs = tmp_path / "theirs"
+    theirs.mkdir()
+    node(theirs / "nvidia0", 1, 5)
+    look = os.readlink
+
+    def readlink(path: str) -> str:
+        """As seen of a process in whose mount namespace `theirs` lies at `tmp_path`."""
+        return str(look(path)).replace(f"{theirs}/", f"{tmp_path}/")
+
+    monkeypatch.setattr(os, "readlink", readlink)
+    assert opened(theirs / "nvidia0") == {}
+
+
+def test_who_is_who_by_its_file_and_not_by_its_name(
+    prefix: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    system = tmp_path / "usr"
+    system.mkdir()
+    monkeypatch.setattr(executable, "SYSTEM", (f"{system}/",))
+    for name in ("Xorg", "nvidia-smi"):
+        shutil.copy("/bin/cat", system / name)
+    with holding(prefix, "0", ["Xorg"], str(system / "Xorg")):
+        assert find()[0].class_ == "protected"
+        os.unlink(system / "Xorg")
+        assert find()[0].class_ == "protected", "an update replaces what runs"
+    with holding(prefix, "0", ["/usr/lib/xorg/Xorg"]):
         (found,) = find()
-        assert found.gpus == (1,)
+        assert (found.class_, "calls itself Xorg" in found.reason) == ("foreign", True)
+    os.chmod(system / "nvidia-smi", 0o777)
+    with holding(prefix, "0", ["nvidia-smi"], str(system / "nvidia-smi")):
+        assert find()[0].class_ == "foreign", "anybody could have written it"
+    os.chmod(system / "nvidia-smi", 0o755)
+    with holding(prefix, "0", ["nvidia-smi"], str(system / "nvidia-smi")) as child:
+        assert executable.of_the_system(child.pid, 1000) == f"{system}/nvidia-smi"
+        os.unlink(system / "nvidia-smi")
+        assert executable.of_the_system(child.pid, 1000) is None
+        shutil.copy("/bin/cat", system / "nvidia-smi")
+        assert executable.of_the_system(child.pid, 1000) is None, "a user's mount may say so"
 
 
 def test_a_zombie_holds_nothing(prefix: str) -> None:
