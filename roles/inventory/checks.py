@@ -10,6 +10,7 @@ from roles.inventory import credentials, environment, flag_names, flags, nccl, p
 from roles.inventory.errors import Path, closest, shown
 from roles.inventory.quoting import is_writable
 from roles.inventory.schema import Report, is_secret_place
+from sglangctl.systemd.unit_names import engine_unit
 
 EAGLE_FAMILY = ("EAGLE", "EAGLE3", "NEXTN", "STANDALONE")
 
@@ -49,14 +50,15 @@ def check_texts(value: Any, report: Report, where: Path = ()) -> None:
 def check_host(engines: dict[str, dict[str, Any]], report: Report) -> None:
     """Rules between the engines of one host; a port or GPUs that are wrong are not there."""
     ports: dict[int, str] = {}
+    owners = {engine_unit(name): name for name in engines}
     for name, engine in sorted(engines.items()):
         other = ports.setdefault(engine["port"], name) if "port" in engine else name
         if other != name:
             found = f"{engine['port']}, which engine {other} has, too"
             report(("engines", name, "port"), found, "a port of its own for each engine", None)
         for index, unit in enumerate(engine["replaces"]):
-            sibling = unit.removeprefix("sglang-").removesuffix(".service")
-            if sibling != name and sibling in engines and unit == f"sglang-{sibling}.service":
+            sibling = owners.get(unit, name)
+            if sibling != name:
                 found = f"{shown(unit)}, engine {sibling} of the same host"
                 report(("engines", name, "replaces", index), found, _OTHERS, None)
     _check_shared_gpus(engines, report)
@@ -100,7 +102,7 @@ _OTHERS = "units of other engines, which this one takes over from"
 def _check_replaces(name: str, units: list[str], report: Report) -> None:
     for index, unit in enumerate(units):
         where = ("replaces", index)
-        if unit == f"sglang-{name}.service":
+        if unit == engine_unit(name):
             report(where, f"{shown(unit)}, this engine's own", _OTHERS, None)
         elif what := places.not_replaceable(unit):
             report(where, f"{shown(unit)}, {what}", _OTHERS, None)

@@ -11,6 +11,7 @@ from roles.inventory import nccl
 from roles.inventory.errors import Mistake, Need
 from roles.inventory.secret import Secret
 from sglangctl.state.config import Drafter, Limits, Readiness
+from sglangctl.systemd.unit_names import engine_unit
 
 FlagValue = bool | int | float | str | list[str | int | float] | dict[str, Any]
 
@@ -128,7 +129,7 @@ class EngineSpec:
 
     @property
     def unit(self) -> str:
-        return f"sglang-{self.name}.service"
+        return engine_unit(self.name)
 
     @property
     def group(self) -> str:

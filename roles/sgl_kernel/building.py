@@ -12,8 +12,9 @@ from roles.sgl_kernel import fleet
 from roles.sgl_kernel.remote import CACHE, POLL_S, Remote
 from sglangctl.sgl_kernel import cache
 from sglangctl.sgl_kernel.build.record import line
-from sglangctl.sgl_kernel.build.request import Request, dump, unit
+from sglangctl.sgl_kernel.build.request import Request, dump
 from sglangctl.state import journal
+from sglangctl.systemd.unit_names import build_unit
 
 PACKAGES = (
     *("build-essential", "git", "ccache", "python3-dev", "python3-venv"),
@@ -69,7 +70,7 @@ def build(remote: Remote, request: Request, patches: tuple[Patch, ...], told: Ho
         return
     raise HostFailed(
         f"the kernel build on {remote.host.name} ended {RESTARTS} times without a word; its log: "
-        f"{root}/build.log; journalctl -u {unit(request.key)} and dmesg there may say why"
+        f"{root}/build.log; journalctl -u {build_unit(request.key)} and dmesg there may say why"
     )
 
 

@@ -26,6 +26,7 @@ from roles.remote.failing import fail_host
 from roles.remote.snapshot import snapshot
 from roles.sgl_kernel.ladder import probe_request as kernel_request
 from roles.stages.fitness import fit, right
+from sglangctl.systemd.unit_names import watch_unit
 
 CANNOT_RENDER = (TemplateError, ValueError, OSError)
 """What `make` raises."""
@@ -98,6 +99,6 @@ def make(spec: HostSpec, sudo: bool = False) -> DesiredHost:
         ManagedDirectory("/opt/sglang"),
         ManagedDirectory("/opt/sglang/venvs"),
         ManagedFile("/etc/sglangctl/host.json", render.host_json(spec), mode="0600"),
-        ManagedFile("/etc/systemd/system/sglang-watch@.service", render.watch_unit(program.path())),
+        ManagedFile(f"/etc/systemd/system/{watch_unit()}", render.watch_unit(program.path())),
     )
     return DesiredHost(spec, engines, managed, sudo)

@@ -12,6 +12,7 @@ from roles.engine.desired import DesiredEngine, changed_against_live
 from roles.host.managed import Managed, change
 from roles.remote.snapshot import JSON, engine_facts
 from sglangctl.startup.render import stopped
+from sglangctl.systemd.unit_names import watch_unit
 
 
 @dataclass(frozen=True)
@@ -136,7 +137,7 @@ def watch_reasons_of(
     wanted = [
         item
         for item in (*managed, engine.config)
-        if item.path.endswith(("/sglang-watch@.service", f"/{engine.name}.json"))
+        if item.path.endswith((f"/{watch_unit()}", f"/{engine.name}.json"))
     ]
 
     def of(facts: JSON) -> list[str]:

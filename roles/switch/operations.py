@@ -20,6 +20,7 @@ from roles.remote.over_link import over_link
 from roles.remote.snapshot import JSON, engine_facts, forget, snapshot
 from roles.switch.decision import Decision
 from roles.switch.obstacles import blocked
+from sglangctl.systemd.unit_names import watch_unit
 
 PYTHON = ("python3", "-I", "-S")
 POLL_S = 10.0
@@ -64,7 +65,7 @@ def configured(
     if not found and not why:
         host.noop(f"{engine.config.path} and the watch are as they should be")
         return
-    restart = [f"restart of sglang-watch@{engine.name}.service: {'; '.join(why)}"] if why else []
+    restart = [f"restart of {watch_unit(engine.name)}: {'; '.join(why)}"] if why else []
     show([*describe(found, bool(state.config.DIFF)), *restart])
     argv = ["configure", engine.name, f"--seen={seen(facts, engine.name)}"]
     argv += ["--restart-watch"] if why else []

@@ -12,6 +12,7 @@ from roles.remote.operation import UNREAD, Commands, obstructed, show
 from roles.remote.snapshot import JSON, Input, engine_facts, forget, snapshot
 from roles.remote.steps import signs_of_life
 from roles.switch.operations import plan_lines
+from sglangctl.systemd.unit_names import engine_unit, watch_unit
 
 
 @operation()
@@ -71,11 +72,11 @@ def stop_lines(facts: JSON, engine: str) -> list[str]:
     if ending_plan(facts, engine):
         lines += plan_lines(facts, engine)
     elif not unit_is_down(unit):  # not configured there, or others are on its GPUs too
-        lines.append(f"stop sglang-{engine}.service ({states(unit)})")
+        lines.append(f"stop {engine_unit(engine)} ({states(unit)})")
     if unit.get("UnitFileState") not in STAYS_DOWN:
-        lines.append(f"disable sglang-{engine}.service ({unit.get('UnitFileState')})")
+        lines.append(f"disable {engine_unit(engine)} ({unit.get('UnitFileState')})")
     if not unit_is_down(watch):
-        lines.append(f"stop sglang-watch@{engine}.service ({states(watch)})")
+        lines.append(f"stop {watch_unit(engine)} ({states(watch)})")
     return lines
 
 

@@ -15,14 +15,16 @@ import argparse
 import json
 import sys
 import time
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 from sglangctl.startup import render
 from sglangctl.state import starts
 from sglangctl.state.config import ConfigError, load_engine, require_known
 from sglangctl.state.paths import Paths
-from sglangctl.state.present import Present, present, start_of
+from sglangctl.systemd.unit import Unit, with_watch
+from sglangctl.systemd.unit_names import watch_unit
 from sglangctl.util import os_errors
 from sglangctl.util.terminal import harmless
 
@@ -43,7 +45,8 @@ class Reply:
     offset: int
     lines: list[bytes]
     outcome: str
-    unit: Present | None = None
+    unit: dict[str, Any] | None = None
+    """What systemd says, where that was asked for: see `told`."""
 
     @property
     def position(self) -> str:
@@ -107,7 +110,7 @@ def print_poll(args: argparse.Namespace, start: str | None, paths: Paths) -> int
     reply = poll(args.name, start, args.follow_from, args.wait, paths, unit=args.unit)
     emit(reply.lines)
     if args.unit:
-        print("= " + json.dumps(asdict(reply.unit) if reply.unit else None))
+        print("= " + json.dumps(reply.unit))
     print(reply.position, flush=True)
     return 0
 
@@ -121,7 +124,7 @@ def print_journal(args: argparse.Namespace, start: str | None, paths: Paths) -> 
     if start is None and not args.follow:
         return refuse(
             f"{args.name} has no journal: it was never started under its watch, "
-            f"see: systemctl status sglang-watch@{args.name}.service"
+            f"see: systemctl status {watch_unit(args.name)}"
         )
     offset = 0
     if start is not None and args.lines is not None:
@@ -162,11 +165,11 @@ def poll(
     """
     end = time.monotonic() + wait_s
     engine_unit = load_engine(name, paths).unit if unit else ""
-    state: Present | None = None
+    seen: tuple[Unit, Unit] | None = None
     while True:
         if unit:
-            state = present(name, engine_unit)
-        start = start or (start_of(name, state, paths) if unit else starts.latest(name, paths))
+            seen = with_watch(name, engine_unit)
+        start = start or starts.of_unit(name, seen[0] if seen else None, paths)
         lines: list[bytes] = []
         if start is not None:
             # Asked for before reading: what is written to `start` until then is read below.
@@ -185,15 +188,29 @@ def poll(
             elif successor is not None:
                 start, offset = successor, 0
                 continue
-        if lines or time.monotonic() >= end or (state is not None and state.down):
+        if lines or time.monotonic() >= end or (seen and seen[0].down):
             return Reply(
                 start,
                 offset + sum(len(line) + 1 for line in lines),
                 lines,
                 outcome_now(name, start, paths),
-                state,
+                told(*seen) if seen else None,
             )
         time.sleep(min(LOOK_UNIT_S if unit else LOOK_S, max(0.0, end - time.monotonic())))
+
+
+def told(unit: Unit, watch: Unit) -> dict[str, Any]:
+    """The object of a poll's `=` line."""
+    return {
+        "active": unit.active,
+        "sub": unit.sub,
+        "result": unit.result,
+        "invocation_id": unit.invocation_id,
+        "restarts": unit.restarts,
+        "job": unit.job,
+        "watch": watch.active,
+        "exit_status": unit.exit_status,
+    }
 
 
 def read_lines(name: str, start: str, offset: int, paths: Paths) -> list[bytes]:

@@ -22,9 +22,9 @@ from sglangctl.state.lock import Busy
 from sglangctl.state.paths import Paths
 from sglangctl.state.release import ReleaseError
 from sglangctl.state.switch_error import SwitchError
-from sglangctl.switch import unit
 from sglangctl.switch.journal import followed, recorded
 from sglangctl.switch.transaction import Wanted, begin, commit, detach, resume
+from sglangctl.systemd.unit_names import SWITCH
 from sglangctl.util import os_errors
 
 
@@ -41,7 +41,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--seen", metavar="TIME", help="of --to: what the caller decided by")
     parser.add_argument("--policy", choices=free.POLICIES, default="declared")
     parser.add_argument("--reason", default="", help="why, for the record")
-    parser.add_argument("--detach", metavar="TICKET", help=f"run as {unit.UNIT}, under this name")
+    parser.add_argument("--detach", metavar="TICKET", help=f"run as {SWITCH}, under this name")
     parser.add_argument("--offset", type=int, default=0, help="of --follow: bytes already seen")
     parser.add_argument("--wait", type=float, default=0.0, help="of --follow: seconds for news")
 

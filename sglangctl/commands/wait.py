@@ -179,11 +179,11 @@ class Waiting:
 
 def _never_ran(config: EngineConfig) -> tuple[str, ...] | None:
     """What systemd says of a unit that does not run, and the next step; None of one that does."""
-    from sglangctl.state.present import present
+    from sglangctl.systemd.unit import find
     from sglangctl.systemd.unit_failure import why
 
-    unit = present(config.name, config.unit)
-    if unit is None or not (unit.down or unit.sub == "auto-restart"):
+    unit = find(config.unit)
+    if unit is None or not (unit.down or unit.retried):
         return None
     found = why(config.unit, unit.result, unit.exit_status)
     if found is None:

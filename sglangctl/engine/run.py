@@ -9,7 +9,7 @@ from pathlib import Path
 
 from sglangctl.engine import processes
 from sglangctl.proc import cgroup, procfs
-from sglangctl.systemd import engine_unit
+from sglangctl.systemd.unit import find
 
 
 @dataclass(frozen=True)
@@ -35,19 +35,18 @@ class Run:
 
 def of_unit(name: str) -> Run | None:
     """The run that the unit has now; None when there is none, or not yet a main process."""
-    found = engine_unit.state(name)
+    found = find(name)
     if found is None or not found.invocation_id or found.started is None:
         return None
-    pid = found.main_pid or (found.exec_pid if found.exited else 0)
+    pid = found.main_pid or (found.last_main_pid if found.exited else 0)
     if not pid:
         return None
-    folder = cgroup.folder_of_unit(found.control_group)
-    return Run(found.invocation_id, pid, found.started, folder)
+    return Run(found.invocation_id, pid, found.started, found.folder)
 
 
 def of_pid(pid: int, run_id: str | None = None) -> Run | None:
     """The run of a process that no unit has; None when it is gone."""
-    stat, age = procfs.stat(pid), engine_unit.age_s(pid)
+    stat, age = procfs.stat(pid), procfs.age_s(pid)
     if stat is None or age is None:
         return None
     return Run(run_id or f"pid{pid}-{stat.start}", pid, time.monotonic() - age)
@@ -58,7 +57,7 @@ def of_control_process(main_pid: int, invocation_id: str) -> Run:
 
     A main process that is gone already was started just before us.
     """
-    age = engine_unit.age_s(main_pid) or 0.0
+    age = procfs.age_s(main_pid) or 0.0
     path = cgroup.path_of(procfs.read_text(os.getpid(), "cgroup") or "")
     # A root cgroup holds everybody's processes: then the group is all there is to go by.
     folder = cgroup.folder_of_unit(path) if path and path.strip("/") else None

@@ -8,7 +8,8 @@ from sglangctl.free.model import Situation
 from sglangctl.holders import classes, survey
 from sglangctl.proc import pidfds, procfs
 from sglangctl.state.config import EngineConfig, HostConfig
-from sglangctl.systemd import containers, systemctl, units
+from sglangctl.systemd import containers, systemctl
+from sglangctl.systemd.unit import Unit, show
 
 
 def situation(
@@ -18,7 +19,7 @@ def situation(
 ) -> Situation:
     """One look; raises nothing for what the host has or lacks."""
     asked = [engine.unit, *engine.replaces]
-    shown = units.show(asked)
+    shown = show(asked)
     unseen = list(asked) if shown is None and systemctl.booted() else []
     context = survey.context_for(engine, host, siblings, shown or {})
     members = members_of(shown or {})
@@ -34,7 +35,7 @@ def situation(
             for item in found
             if item.uses and item.system_unit and item.system_unit not in members
         }
-        answer = units.show(sorted(others))
+        answer = show(sorted(others))
         more = answer or {}
         unseen += sorted(others) if answer is None else []
         shown = {**shown, **more}
@@ -55,7 +56,7 @@ def situation(
     )
 
 
-def members_of(shown: Mapping[str, units.Unit]) -> dict[str, tuple[int, ...]]:
+def members_of(shown: Mapping[str, Unit]) -> dict[str, tuple[int, ...]]:
     """Unit -> the processes of its cgroup, where there are any."""
     found = {unit.name: tuple(sorted(unit.pids())) for unit in shown.values() if unit.exists}
     return {name: pids for name, pids in found.items() if pids}

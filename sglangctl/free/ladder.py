@@ -15,7 +15,8 @@ from sglangctl.free.model import ContainerStep, Ended, Plan, UnitStep
 from sglangctl.free.verdicts import UNIT_NOT_STOPPED, Verdict, of_survivor
 from sglangctl.proc import freezer, membership, pidfds, procfs
 from sglangctl.proc.pidfds import Target
-from sglangctl.systemd import containers, systemctl, units
+from sglangctl.systemd import containers, systemctl
+from sglangctl.systemd.unit import show
 from sglangctl.util import terminal
 from sglangctl.util.heartbeat import heartbeat
 
@@ -109,7 +110,7 @@ class Ladder:
     ) -> set[str]:
         left = {step.unit for step in steps}
         while True:
-            shown = units.show(sorted(left), timeout_s=10) or {}
+            shown = show(sorted(left), timeout_s=10) or {}
             left = {name for name in left if name not in shown or shown[name].running}
             if not left or time.monotonic() >= end:
                 return left
@@ -165,7 +166,7 @@ class Ladder:
     def _members(self, names: set[str]) -> list[Target]:
         """The living processes of the cgroups, each held before its membership is checked."""
         found, root = [], membership.own_root()
-        shown = units.show(sorted(names))
+        shown = show(sorted(names))
         if shown is None and self.plan.situation is not None:
             # No answer does not mean no process: look where the unit was when the plan was made.
             shown = {

@@ -10,7 +10,7 @@ from sglangctl.gpu import gpus
 from sglangctl.holders.survey import Holder
 from sglangctl.state.config import EngineConfig, HostConfig, Limits
 from sglangctl.systemd.containers import Container
-from sglangctl.systemd.units import Unit
+from sglangctl.systemd.unit import Unit
 
 
 @dataclass(frozen=True)

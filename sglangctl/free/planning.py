@@ -14,7 +14,7 @@ from sglangctl.holders import classes
 from sglangctl.holders.classes import ENGINE, FOREIGN, OURS, PROTECTED, REPLACED, SIBLING
 from sglangctl.holders.survey import Holder
 from sglangctl.state.config import EngineConfig
-from sglangctl.systemd.units import Unit
+from sglangctl.systemd.unit import Unit
 
 
 def make(situation: Situation, policy: str = "declared", stop: bool = False) -> Plan:

@@ -12,7 +12,8 @@ from sglangctl.free.verdicts import Verdict
 from sglangctl.holders import classes, survey
 from sglangctl.holders.survey import Holder
 from sglangctl.proc import freezer, procfs
-from sglangctl.systemd import containers, units
+from sglangctl.systemd import containers
+from sglangctl.systemd.unit import show
 
 POLL_S = 0.1
 WEDGED_S = 3.0
@@ -115,7 +116,7 @@ def _bringer(new: Holder, plan: Plan) -> str:
             "is stopped through its engine"
         )
     if new.system_unit and model.is_a_service(new.system_unit):
-        unit = (units.show([new.system_unit]) or {}).get(new.system_unit)
+        unit = (show([new.system_unit]) or {}).get(new.system_unit)
         facts = []
         if unit is not None and unit["Restart"] not in ("", "no"):
             facts.append(f"has Restart={unit['Restart']}")
@@ -135,7 +136,7 @@ def _bringer(new: Holder, plan: Plan) -> str:
 def _unit_back(plan: Plan) -> Verdict | None:
     """A unit of the plan that runs again."""
     names = [step.unit for step in plan.units_to_stop]
-    for unit in (units.show(names) or {}).values():
+    for unit in (show(names) or {}).values():
         if unit.running:
             by = f" (by {', '.join(unit.triggers)})" if unit.triggers else ""
             return Verdict(

@@ -10,6 +10,8 @@ import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
+from sglangctl.systemd.unit_names import is_helper
+
 OURS = "ours"
 SIBLING = "sibling"
 REPLACED = "replaced"
@@ -74,7 +76,6 @@ DRIVER_AND_DESKTOP = (
 )
 OBSERVERS = ("nvidia-smi", "nvtop", "dcgmi")
 """They hold the devices open and use no memory there."""
-OWN_UNIT = re.compile(r"sglang-watch@.+\.service|sglangctl-[^/]+\.service")
 COMM = 15
 """Bytes of a process's name that the kernel keeps (TASK_COMM_LEN - 1)."""
 
@@ -153,7 +154,7 @@ def classify(process: Process, context: Context) -> Classified:
 
 def protected_by(process: Process, added: Sequence[str]) -> str | None:
     """Why a process must never be ended, None when it may."""
-    if process.unit and OWN_UNIT.fullmatch(process.unit):
+    if process.unit and is_helper(process.unit):
         return f"in {process.unit}, a part of sglangctl"
     proven = {base_name(process.program or ""), (process.unit or "").rpartition(".service")[0]}
     for known, names, why in (

@@ -11,7 +11,7 @@ from sglangctl.holders import classes
 from sglangctl.holders.classes import Classified, Context, Process, Replaced
 from sglangctl.proc import executable, membership, open_files, pidfds, procfs
 from sglangctl.state.config import EngineConfig, HostConfig
-from sglangctl.systemd import units
+from sglangctl.systemd.unit import Unit, show
 
 LONGEST_COMMAND = 128 * 1024
 """Characters of a command line that are kept: Linux's own limit for one argument."""
@@ -183,12 +183,12 @@ def context_for(
     engine: EngineConfig | None,
     host: HostConfig,
     siblings: Sequence[EngineConfig],
-    shown: Mapping[str, units.Unit] | None = None,
+    shown: Mapping[str, Unit] | None = None,
 ) -> Context:
     """What `classify` needs of the inventory; asks systemd about the units in `replaces`."""
     replaces = engine.replaces if engine else ()
     if shown is None:
-        shown = units.show(replaces) or {}
+        shown = show(replaces) or {}
     return Context(
         unit=engine.unit if engine else None,
         siblings={sibling.unit: sibling.name for sibling in siblings},
@@ -242,7 +242,7 @@ def user_name(uid: int) -> str:
         return str(uid)
 
 
-def _replaced(name: str, unit: units.Unit | None) -> Replaced:
+def _replaced(name: str, unit: Unit | None) -> Replaced:
     if unit is None:
         return Replaced(name)
     return Replaced(
@@ -250,7 +250,7 @@ def _replaced(name: str, unit: units.Unit | None) -> Replaced:
         uid=unit.uid(),
         user=unit["User"] or "root",
         main_pid=unit.last_main_pid,
-        main_start_s=unit.main_start_s + units.clock_offset_s(),
+        main_start_s=unit.started_since_boot,
     )
 
 

@@ -177,7 +177,7 @@ def _about_engines(found: Probe, part: _Parts, request: Mapping[str, Any], paths
     from sglangctl.holders import survey as holders
     from sglangctl.probe import engines as probe_engines
     from sglangctl.proc import sockets
-    from sglangctl.systemd import units
+    from sglangctl.systemd import systemctl, unit
 
     host, engines = _inventory(found, request, paths)
     ending = {kind: request[kind] for kind in ("stop", "remove") if request.get(kind)}
@@ -190,8 +190,8 @@ def _about_engines(found: Probe, part: _Parts, request: Mapping[str, Any], paths
         except ValueError as error:
             raise RequestError(str(error)) from None
     wanted = [name for engine in engines.values() for name in probe_engines.units_of(engine)]
-    shown = units.show(wanted)
-    found.systemd = part("systemd", units.version, "systemd is not the init of this machine")
+    shown = unit.show(wanted)
+    found.systemd = part("systemd", systemctl.version, "systemd is not the init of this machine")
     if shown is None:
         found.reasons["units"] = found.reasons.get("systemd", "systemctl does not answer")
     found.engines = {

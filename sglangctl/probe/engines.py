@@ -9,7 +9,8 @@ from typing import Any
 from sglangctl.state import release, starts
 from sglangctl.state.config import EngineConfig
 from sglangctl.state.paths import Paths
-from sglangctl.systemd.units import Unit
+from sglangctl.systemd.unit import Unit
+from sglangctl.systemd.unit_names import watch_unit
 
 SHOWN = (
     "LoadState",
@@ -25,10 +26,6 @@ SHOWN = (
     "FragmentPath",
 )
 VERDICT = ("t", "phase", "outcome", "cause", "evidence", "stopped_by")
-
-
-def watch_unit(name: str) -> str:
-    return f"sglang-watch@{name}.service"
 
 
 def units_of(engine: EngineConfig) -> list[str]:
@@ -59,11 +56,8 @@ def properties(unit: Unit | None) -> dict[str, Any] | None:
 
 
 def started(unit: Unit) -> float | None:
-    """From systemd's microseconds of CLOCK_MONOTONIC; None for a unit that never was."""
-    microseconds = unit["ExecMainStartTimestampMonotonic"]
-    if not microseconds or microseconds == "0":
-        return None
-    return time.time() - time.monotonic() + int(microseconds) / 1e6
+    """In Unix seconds; None for a unit that never was."""
+    return None if unit.started is None else time.time() - time.monotonic() + unit.started
 
 
 def releases(name: str, paths: Paths) -> dict[str, Any]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import re
+import time
 from collections.abc import Iterator
 from dataclasses import dataclass
 
@@ -65,6 +66,14 @@ def stat(pid: int) -> Stat | None:
         rss_mib=int(values[21]) * PAGE / 2**20,
         wait_status=int(values[49]) if len(values) > 49 else 0,
     )
+
+
+def age_s(pid: int) -> float | None:
+    """Seconds since a process was started; None when it is gone."""
+    found = stat(pid)
+    if found is None:
+        return None
+    return time.clock_gettime(time.CLOCK_BOOTTIME) - found.start / TICKS
 
 
 def cmdline(pid: int) -> list[str]:

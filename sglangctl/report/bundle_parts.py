@@ -11,14 +11,15 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from sglangctl.proc import cgroup, procfs
+from sglangctl.proc import procfs
 from sglangctl.state import starts
 from sglangctl.state.config import ConfigError, load_engine, readable
 from sglangctl.state.files import masked_text
 from sglangctl.state.paths import Paths
-from sglangctl.state.present import watch_unit
 from sglangctl.state.release import venv_of
 from sglangctl.systemd import systemctl
+from sglangctl.systemd.unit import find
+from sglangctl.systemd.unit_names import SWITCH, engine_unit, watch_unit
 
 LAST_STARTS = 3
 """And switches: each has a journal."""
@@ -57,7 +58,7 @@ def parts(name: str, paths: Paths) -> Iterator[Part]:
         yield Part(f"config/{file.name}", _bind(our_text, file))
     for label in ("manifest.json", "sglang.service", "nccl.env", "engine.env", "engine.yaml"):
         yield Part(f"release/{label}", _bind(our_text, engine / "current" / label))
-    units = (f"sglang-{name}.service", watch_unit(name), "sglangctl-switch.service")
+    units = (engine_unit(name), watch_unit(name), SWITCH)
     yield Part("units.txt", _bind(units_text, units))
     yield Part("systemd.log", _bind(system_log, units))
     yield Part("versions.json", _bind(versions_text, engine / "current" / "manifest.json"))
@@ -236,12 +237,11 @@ def kernel_text() -> str:
 
 
 def processes_of(unit: str) -> list[int]:
-    values = systemctl.show(unit, "ControlGroup") or {}
-    folder = cgroup.folder_of_unit(values.get("ControlGroup", ""))
-    found = cgroup.pids_in(folder) if folder else []
-    if not found:
+    found = find(unit)
+    pids = found.pids() if found is not None else []
+    if not pids:
         raise Missing(f"{unit} has no process")
-    return found
+    return pids
 
 
 def processes_text(unit: str) -> str:

@@ -13,8 +13,9 @@ from sglangctl.startup.summary import PROVEN, SERVED, Story, gpus_of
 from sglangctl.state import journal, starts
 from sglangctl.state.config import EngineConfig
 from sglangctl.state.paths import Paths
-from sglangctl.state.present import Present, present, shown_start, watch_unit
+from sglangctl.systemd.unit import Unit, with_watch
 from sglangctl.systemd.unit_failure import spawn_step, why
+from sglangctl.systemd.unit_names import watch_unit
 
 VERSION = 1
 FOLDED_BYTES = 8 << 20
@@ -67,24 +68,24 @@ class EngineStatus:
 
 def look(engine: EngineConfig, paths: Paths) -> EngineStatus:
     """What can be known of one engine, from systemd and its last start's journal."""
-    unit = present(engine.name, engine.unit)
+    unit, watch = with_watch(engine.name, engine.unit) or (None, None)
     basis: dict[str, Any] = {
         "name": engine.name,
         "unit": engine.unit,
         "active": unit.active if unit else None,
         "sub": unit.sub if unit else None,
         "restarts": unit.restarts if unit else None,
-        "watch": unit.watch if unit else None,
+        "watch": watch.active if watch else None,
     }
-    start = shown_start(engine.name, unit, paths)
+    start = starts.to_tell_of(engine.name, unit, paths)
     if start is None:
-        told = {"outcome": None, **without_journal(engine, unit)}
+        told = {"outcome": None, **without_journal(engine, unit, watch)}
         return EngineStatus(**basis, start=None, **told)
     file = paths.starts(engine.name) / start / starts.JOURNAL
     seen_s = max(0.0, time.time() - file.stat().st_mtime)
     told = tell(engine, file, seen_s, down=unit is not None and unit.down)
     outcome = told["outcome"]
-    if unit and (unit.down or unit.sub == "auto-restart") and spawn_step(unit.exit_status):
+    if unit and (unit.down or unit.retried) and spawn_step(unit.exit_status):
         # The watch saw a process that never became the engine: systemd knows more.
         told["cause"], notes, status = None, reasons(engine, unit), 1
     elif unit and unit.down:
@@ -94,16 +95,16 @@ def look(engine: EngineConfig, paths: Paths) -> EngineStatus:
         if told.get("stopped_by"):
             notes = after_stop(engine, unit)
         status = 1
-    elif unit and unit.ending:
+    elif unit and unit.stopping:
         notes, status = [f"it is being stopped ({unit.active}/{unit.sub})"], 1
     else:
-        notes = [] if outcome == "failed" else doubts(engine.name, unit, seen_s)
+        notes = [] if outcome == "failed" else doubts(engine.name, watch, seen_s)
         status = 2 if notes else 0 if outcome in SERVED else 1
         notes += unproven(engine, told)
     return EngineStatus(**basis, start=start, seen_s=seen_s, notes=notes, exit=status, **told)
 
 
-def after_stop(engine: EngineConfig, unit: Present) -> list[str]:
+def after_stop(engine: EngineConfig, unit: Unit) -> list[str]:
     """What to know of a unit that was stopped because somebody wanted that."""
     again = f"to start it again: systemctl start {engine.unit}"
     if unit.active != "failed":
@@ -111,10 +112,10 @@ def after_stop(engine: EngineConfig, unit: Present) -> list[str]:
     return [f"systemd calls it failed because SGLang ends itself by SIGKILL when stopped; {again}"]
 
 
-def doubts(name: str, unit: Present | None, seen_s: float) -> list[str]:
+def doubts(name: str, watch: Unit | None, seen_s: float) -> list[str]:
     """Why the last word of the journal may not be true any more."""
     ago = render.duration(seen_s)
-    if unit and unit.watch != "active":
+    if watch and watch.active != "active":
         last = f"the watch is not running (its last word is {ago} old)"
         return [f"{last}: systemctl start {watch_unit(name)}"]
     if seen_s > SILENT_S:
@@ -133,12 +134,12 @@ def unproven(engine: EngineConfig, told: dict[str, Any]) -> list[str]:
     ]
 
 
-def without_journal(engine: EngineConfig, unit: Present | None) -> dict[str, Any]:
+def without_journal(engine: EngineConfig, unit: Unit | None, watch: Unit | None) -> dict[str, Any]:
     """Notes and exit status of an engine of whose start there is no journal."""
-    if unit is None:
+    if unit is None or watch is None:
         return {"notes": ["there is no systemd here and no journal"], "exit": 2}
     found = reasons(engine, unit)
-    if unit.down or unit.sub == "auto-restart":
+    if unit.down or unit.retried:
         # An outcome only where systemd knows of a failure: a unit that nobody started has none.
         again = "" if unit.down else f"; systemd tries it again (restarted {unit.restarts} times)"
         if found:
@@ -146,18 +147,18 @@ def without_journal(engine: EngineConfig, unit: Present | None) -> dict[str, Any
         return {"notes": [f"not running: systemctl start {engine.unit}"], "exit": 1}
     if unit.job and unit.active in ("inactive", "failed"):
         return {"notes": ["a start of it is queued: systemctl list-jobs"], "exit": 1}
-    if unit.ending:
+    if unit.stopping:
         return {"notes": [f"it is being stopped ({unit.active}/{unit.sub})"], "exit": 1}
     return {
         "notes": [
-            f"there is no journal of this start (the watch is {unit.watch or 'unknown'}); "
+            f"there is no journal of this start (the watch is {watch.active or 'unknown'}); "
             f"ask the engine itself: sglangctl verify {engine.name}"
         ],
         "exit": 2,
     }
 
 
-def reasons(engine: EngineConfig, unit: Present) -> list[str]:
+def reasons(engine: EngineConfig, unit: Unit) -> list[str]:
     """What systemd says of a failure, and what to do; empty when it says nothing."""
     found = why(engine.unit, unit.result, unit.exit_status)
     return [found.sentence, f"next step: {found.next_step}"] if found else []

@@ -14,7 +14,7 @@ from sglangctl.startup import render
 from sglangctl.state import starts
 from sglangctl.state.config import EngineConfig
 from sglangctl.state.paths import Paths
-from sglangctl.systemd import engine_unit
+from sglangctl.systemd.unit import Unit, find
 from sglangctl.systemd.unit_failure import spawn_step, why
 
 PROVEN = ("serving", "ready", "degraded")
@@ -47,17 +47,16 @@ def verify(
 ) -> Report:
     """Look and ask; PermissionError when the engine's key is not ours to read."""
     if pid is None:
-        state = engine_unit.state(config.unit)
-        if state is None:
+        unit = find(config.unit)
+        if unit is None:
             return could_not_check(
                 config.name,
                 f"there is no unit {config.unit} to look at: deploy first, or name the engine's "
                 "main process with --pid",
             )
-        if not state.main_pid:
-            return not_running(config, paths, state)
-        pid = state.main_pid
-        folder = cgroup.folder_of_unit(state.control_group)
+        if not unit.main_pid:
+            return not_running(config, paths, unit)
+        pid, folder = unit.main_pid, unit.folder
     else:
         folder = None
     members = partial(cgroup.pids_in, folder) if folder else partial(processes.group_of, pid)
@@ -107,14 +106,14 @@ def judged(
     )
 
 
-def not_running(config: EngineConfig, paths: Paths, state: engine_unit.UnitState) -> Report:
+def not_running(config: EngineConfig, paths: Paths, unit: Unit) -> Report:
     """The report on an engine without a main process."""
     outcome, cause, _, stopped_by = last_word(config, paths)
-    sentence = f"{config.name} does not run ({config.unit} is {state.active}/{state.sub})"
-    found = why(config.unit, state.result, state.returncode)
+    sentence = f"{config.name} does not run ({config.unit} is {unit.active}/{unit.sub})"
+    found = why(config.unit, unit.result, unit.exit_status)
     if stopped_by:
         sentence += f": it was {render.stopped(stopped_by)}"
-    elif cause and spawn_step(state.returncode) is None:
+    elif cause and spawn_step(unit.exit_status) is None:
         sentence += f": {outcome}, {cause}"
     elif found is not None:
         sentence += f": {found.sentence}; {found.next_step}"

@@ -14,11 +14,14 @@ from typing import Any
 
 from sglangctl.state import journal
 from sglangctl.state.paths import Paths
+from sglangctl.systemd.unit import Unit
 
 FOLDER = re.compile(r"[0-9A-Za-z][0-9A-Za-z:._+-]{0,127}")
 """What a start's name may look like when it comes from outside: it becomes a path."""
 JOURNAL = "journal.jsonl"
 BLOCK = 1 << 16
+STAYS = ("active", "reloading", "deactivating")
+"""ActiveStates of a run that is there until a queued job changes it."""
 
 
 def checked_folder(name: str) -> str:
@@ -78,6 +81,23 @@ def of_invocation(name: str, invocation_id: str, paths: Paths) -> str | None:
         return None
     found = [start for start in names(paths.starts(name)) if start.endswith("-" + invocation_id)]
     return found[-1] if found else None
+
+
+def of_unit(name: str, unit: Unit | None, paths: Paths) -> str | None:
+    """The start that the engine's unit is in, None while there is none; without systemd (None), or
+    of a unit that systemd has forgotten, the latest."""
+    if unit is None or (not unit.invocation_id and unit.settled):
+        return latest(name, paths)
+    if not unit.settled:
+        return None
+    return of_invocation(name, unit.invocation_id, paths)
+
+
+def to_tell_of(name: str, unit: Unit | None, paths: Paths) -> str | None:
+    """The same, but for a run that a queued job is about to end: that one still."""
+    if unit is not None and unit.job and unit.active in STAYS:
+        return of_invocation(name, unit.invocation_id, paths)
+    return of_unit(name, unit, paths)
 
 
 def last_verdict(file: Path) -> journal.Event | None:

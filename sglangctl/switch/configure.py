@@ -12,6 +12,7 @@ from sglangctl.state.lock import locked
 from sglangctl.state.paths import Paths
 from sglangctl.state.switch_error import SwitchError
 from sglangctl.systemd import systemctl
+from sglangctl.systemd.unit_names import watch_unit
 
 SENT = Path("the configuration that was sent")
 
@@ -52,7 +53,7 @@ def put_config(name: str, config: str, paths: Paths) -> None:
 
 def restart_watch(name: str) -> None:
     """SwitchError when systemd does not do it."""
-    watch = f"sglang-watch@{name}.service"
+    watch = watch_unit(name)
     for arguments in (("daemon-reload",), ("restart", "--", watch)):
         result = systemctl.systemctl(*arguments, timeout_s=120)
         if not result.ok:

@@ -13,6 +13,7 @@ from sglangctl.state.config import EngineConfig, HostConfig
 from sglangctl.state.paths import OWN_USER, Paths, checked_name
 from sglangctl.state.switch_error import SwitchError
 from sglangctl.switch.remove import VENV, other_engines
+from sglangctl.systemd.unit_names import engine_unit, watch_unit
 from sglangctl.util.terminal import harmless
 
 
@@ -24,7 +25,7 @@ def unconfigured(wanted: Mapping[str, Iterable[str]]) -> dict[str, EngineConfig]
     return {
         name: EngineConfig(
             name=checked_name(name),
-            unit=f"sglang-{name}.service",
+            unit=engine_unit(name),
             user="",
             port=0,
             listen="",
@@ -67,7 +68,7 @@ def stop_plan(
 def removal(name: str, paths: Paths) -> dict[str, Any]:
     """`lines`: what `sglangctl remove` would delete, and what stays; `refused`: why nothing would
     be done, None where something would."""
-    unit = paths.units / f"sglang-{checked_name(name)}.service"
+    unit = paths.units / engine_unit(checked_name(name))
     if ownership.foreign_unit(unit):
         return {"lines": [], "refused": f"{unit} was not made by sglang-provision"}
     try:
@@ -96,7 +97,7 @@ def _paths(name: str, paths: Paths, last: bool) -> list[Path]:
     """In remove.py's order; `last`: no other engine needs what they share."""
     found = [
         *release.unused_venvs(paths, without=name),
-        paths.units / f"sglang-{name}.service",
+        paths.units / engine_unit(name),
         paths.engine_log(name).parent,
         paths.root / "var/cache/sglang" / name,
         paths.root / f"etc/tmpfiles.d/sglang-{name}.conf",
@@ -105,7 +106,7 @@ def _paths(name: str, paths: Paths, last: bool) -> list[Path]:
         paths.engine_json(name),
     ]
     if last:
-        watch = paths.units / "sglang-watch@.service"
+        watch = paths.units / watch_unit()
         found += [] if ownership.foreign_unit(watch) else [watch]
         found += [paths.host_json, paths.kernel_cache.parent]
         folders = sorted(paths.venvs.iterdir()) if paths.venvs.is_dir() else []

@@ -11,19 +11,11 @@ from pathlib import Path
 from typing import Any
 
 from sglangctl.engine.http import Endpoint, ask
-from sglangctl.proc import cgroup, sockets
+from sglangctl.proc import sockets
 from sglangctl.state.switch_error import SwitchError
 from sglangctl.systemd import systemctl
+from sglangctl.systemd.unit import Unit, show
 
-PROPERTIES = (
-    "LoadState",
-    "ActiveState",
-    "UnitFileState",
-    "FragmentPath",
-    "DropInPaths",
-    "ControlGroup",
-    "MainPID",
-)
 SOURCE_LIMIT = 64 * 1024
 
 
@@ -44,16 +36,16 @@ class Foreign:
 def record(unit: str) -> Foreign | None:
     """The unit's state; None when it does not exist (or there is no systemd). SwitchError when
     systemd does not answer: what ran could not be brought back."""
-    shown = systemctl.show(unit, *PROPERTIES)
+    shown = show([unit])
     if shown is None and systemctl.booted():
         raise SwitchError(
             f"nothing was changed. What {unit} is cannot be recorded: systemctl show does not answer; "
             "when `systemctl status` answers again (a host that swaps: free -m; top), call this again"
         )
-    if shown is None or shown.get("LoadState") in (None, "", "not-found"):
+    if shown is None or not shown[unit].exists:
         return None
-    folder = cgroup.folder_of_unit(shown.get("ControlGroup", ""))
-    members = set(cgroup.pids_in(folder)) if folder else set()
+    found = shown[unit]
+    members = set(found.pids())
     ports = sorted(
         {
             listener.port
@@ -63,10 +55,10 @@ def record(unit: str) -> Foreign | None:
     )
     return Foreign(
         unit=unit,
-        load_state=shown.get("LoadState", ""),
-        active_state=shown.get("ActiveState", ""),
-        unit_file_state=shown.get("UnitFileState", ""),
-        sources=_sources(shown),
+        load_state=found["LoadState"],
+        active_state=found.active,
+        unit_file_state=found["UnitFileState"],
+        sources=_sources(found),
         ports=tuple(ports),
         models=next((ids for ids in map(served_models, ports) if ids is not None), None),
     )
@@ -87,9 +79,9 @@ def served_models(port: int, timeout_s: float = 3.0) -> tuple[str, ...] | None:
         return None
 
 
-def _sources(shown: dict[str, str]) -> dict[str, str]:
+def _sources(unit: Unit) -> dict[str, str]:
     sources = {}
-    for path in [shown.get("FragmentPath", ""), *shown.get("DropInPaths", "").split()]:
+    for path in [unit["FragmentPath"], *unit["DropInPaths"].split()]:
         if path:
             try:
                 text = Path(path).read_bytes()[:SOURCE_LIMIT]

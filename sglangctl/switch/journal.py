@@ -17,6 +17,7 @@ from sglangctl.state.paths import Paths
 from sglangctl.state.release import ReleaseError
 from sglangctl.state.switch_error import SwitchError
 from sglangctl.switch import unit
+from sglangctl.systemd.unit_names import SWITCH
 from sglangctl.util.terminal import harmless
 
 KEPT = 20
@@ -88,7 +89,7 @@ def followed(name: str, ticket: str, offset: int, wait_s: float, paths: Paths) -
             return [*lines, f"@ {offset} {end.get('status', 1)}"]
         if not active and not steps:
             lines = [
-                f"the switch ended without a word (killed?): journalctl -u {unit.UNIT}; "
+                f"the switch ended without a word (killed?): journalctl -u {SWITCH}; "
                 f"then: sglangctl switch {name} --resume"
             ]
             return [*lines, f"@ {offset} 1"]

@@ -19,6 +19,7 @@ from sglangctl.state.switch_error import SwitchError
 from sglangctl.switch.stop import stop, stop_by_name
 from sglangctl.switch.transaction import Say
 from sglangctl.systemd import systemctl
+from sglangctl.systemd.unit_names import engine_unit, watch_unit
 from sglangctl.util.terminal import harmless
 
 RM_S = 3600.0
@@ -30,7 +31,7 @@ VENV = re.compile(r"[0-9a-f]{16}")
 def remove(name: str, paths: Paths, say: Say) -> None:
     """Take engine `name` away. Raises SwitchError when it cannot be stopped, or when its unit is
     somebody else's (then everything stays)."""
-    unit = paths.units / f"sglang-{name}.service"
+    unit = paths.units / engine_unit(name)
     if ownership.foreign_unit(unit):
         raise SwitchError(f"{unit} was not made by sglang-provision: nothing was removed")
     with locked(paths, name, f"removal of {name}"):
@@ -85,7 +86,7 @@ def remove_shared(paths: Paths, say: Say) -> None:
         if not result.ok:
             raise SwitchError(f"userdel {user} failed: {result.stderr.strip()}")
         say(f"removed user {user}")
-    watch = paths.units / "sglang-watch@.service"
+    watch = paths.units / watch_unit()
     if not ownership.foreign_unit(watch):
         gone(watch, say)
     gone(paths.host_json, say)

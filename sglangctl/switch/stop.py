@@ -13,6 +13,7 @@ from sglangctl.state.switch_error import SwitchError
 from sglangctl.switch.journal import now
 from sglangctl.switch.transaction import Say
 from sglangctl.systemd import systemctl
+from sglangctl.systemd.unit_names import engine_unit, watch_unit
 from sglangctl.util.heartbeat import heartbeat
 
 
@@ -38,7 +39,7 @@ def stop(engine: EngineConfig, paths: Paths, say: Say) -> None:
 
 def stop_by_name(name: str, say: Say, limit_s: float = 130.0) -> None:
     """Stop and disable the two units of an engine, of which nothing else need be known."""
-    unit, watch = f"sglang-{name}.service", f"sglang-watch@{name}.service"
+    unit, watch = engine_unit(name), watch_unit(name)
     # The engine first: the watch writes down how it ended.
     for arguments in (
         ("stop", "--", unit),

@@ -22,6 +22,7 @@ from sglangctl.switch import unit as switch_unit
 from sglangctl.switch.configure import engine_of, put_config
 from sglangctl.switch.journal import Record, journal_of, now
 from sglangctl.systemd import systemctl
+from sglangctl.systemd.unit_names import watch_unit
 
 Say = Callable[[str], None]
 
@@ -159,7 +160,7 @@ def start(engine: EngineConfig, paths: Paths) -> None:
     The watch is started anew, with the configuration and the program that are there now; the
     engine is ordered after it.
     """
-    watch = f"sglang-watch@{engine.name}.service"
+    watch = watch_unit(engine.name)
     for arguments in (
         ("daemon-reload",),
         ("enable", "--quiet", "--", watch, engine.unit),

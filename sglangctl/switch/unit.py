@@ -13,8 +13,9 @@ from sglangctl.state.files import write_atomic
 from sglangctl.state.paths import Paths
 from sglangctl.state.switch_error import SwitchError
 from sglangctl.systemd import systemctl
+from sglangctl.systemd.unit import show
+from sglangctl.systemd.unit_names import SWITCH
 
-UNIT = "sglangctl-switch.service"
 TICKET = re.compile(r"[0-9A-Za-z-]{1,80}")
 UNIT_GONE_S = 5.0
 
@@ -48,7 +49,7 @@ def start(
     journal.touch(mode=0o600)
     argv = [
         "systemd-run",
-        f"--unit={UNIT}",
+        f"--unit={SWITCH}",
         "--collect",
         "--quiet",
         "--no-block",
@@ -74,7 +75,7 @@ def start(
     if holder is not None:
         raise lock.Busy(f"nothing was changed. {holder.sentence}")
     raise SwitchError(
-        f"nothing was changed. {UNIT} is there already and does not end: systemctl status {UNIT} "
+        f"nothing was changed. {SWITCH} is there already and does not end: systemctl status {SWITCH} "
         "says why; then deploy again"
         if "already" in result.stderr
         else f"systemd-run failed: {result.stderr.strip()}"
@@ -84,9 +85,7 @@ def start(
 def active() -> bool:
     """Whether the unit runs, or is about to; also where systemd does not answer: no answer does not
     mean that it has ended."""
-    shown = systemctl.show(UNIT, "ActiveState", "Job")
+    shown = show([SWITCH])
     if shown is None:
         return systemctl.booted()
-    return shown.get("ActiveState") in ("active", "activating", "deactivating") or shown.get(
-        "Job", "0"
-    ) not in ("", "0")
+    return shown[SWITCH].running or shown[SWITCH].job

@@ -52,10 +52,9 @@ def systemctl(*arguments: str, timeout_s: float = 30.0) -> Result:
     return run(["systemctl", *arguments], timeout_s)
 
 
-def show(unit: str, *properties: str) -> dict[str, str] | None:
-    """Properties of a unit; None without systemd. A unit that is not there has
-    LoadState=not-found and ActiveState=inactive."""
-    result = systemctl("show", "--property=" + ",".join(properties), "--", unit)
-    if not result.ok:
+def version() -> str | None:
+    """systemd's version; None when it is not the init of this machine or does not answer."""
+    if not booted():
         return None
-    return dict(line.split("=", 1) for line in result.stdout.splitlines() if "=" in line)
+    result = systemctl("show", "--property=Version")
+    return result.stdout.strip().partition("=")[2] or None if result.ok else None

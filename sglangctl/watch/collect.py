@@ -25,7 +25,7 @@ from sglangctl.gpu import gpus
 from sglangctl.proc import oom, procfs, sockets
 from sglangctl.proc.pidwatch import Pidwatch
 from sglangctl.state.config import EngineConfig, Readiness
-from sglangctl.systemd import engine_unit
+from sglangctl.systemd import unit_run
 from sglangctl.watch import event_fields
 from sglangctl.watch.logtail import MARK_WORDS, OWN_WORDS, Logtail, Piece
 from sglangctl.watch.recorder import Recorder
@@ -336,6 +336,6 @@ class Collection:
         if (
             not self._stop_said
             and self.run.folder is not None
-            and engine_unit.being_stopped(self.config.unit, self.run.id)
+            and unit_run.being_stopped(self.config.unit, self.run.id)
         ):
             self.stopping(self._asked_by())

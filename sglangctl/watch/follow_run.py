@@ -15,7 +15,8 @@ from sglangctl.startup import Assessment, Startup, render
 from sglangctl.state import journal, lock, starts
 from sglangctl.state.config import ConfigError, EngineConfig, load_engine
 from sglangctl.state.paths import Paths
-from sglangctl.systemd import engine_unit, systemctl
+from sglangctl.systemd import systemctl, unit_run
+from sglangctl.systemd.unit import find
 from sglangctl.util import os_errors
 from sglangctl.watch import launch_event
 from sglangctl.watch.collect import Collection, End
@@ -163,12 +164,10 @@ class Follow:
         """The ids of the unit's runs since this one: the present one, and those with a journal. An
         older one's is no sign of a new start: the engine may have read it in its log."""
         name = self.config.name
-        present = engine_unit.invocation(self.config.unit)
+        present = unit_run.invocation(self.config.unit)
         if present is None:
-            state = engine_unit.state(
-                self.config.unit
-            )  # one that has ended already has an id still
-            present = state.invocation_id if state is not None else ""
+            unit = find(self.config.unit)  # one that has ended already has an id still
+            present = unit.invocation_id if unit is not None else ""
         found = {present}
         here = starts.of_invocation(name, self.run.id, self.paths)
         all_names = starts.names(self.paths.starts(name))

@@ -15,7 +15,7 @@ from types import FrameType
 from sglangctl.engine import run as runs
 from sglangctl.state.config import ConfigError, EngineConfig, load_engine
 from sglangctl.state.paths import Paths
-from sglangctl.systemd import engine_unit as unit
+from sglangctl.systemd import unit_run
 from sglangctl.systemd.notify import notify
 from sglangctl.util.terminal import harmless
 from sglangctl.watch.collect import End
@@ -52,7 +52,7 @@ class Watch:
         done: str | None = None
         first = True
         while not self.stopped:
-            present = unit.invocation(name)
+            present = unit_run.invocation(name)
             found = runs.of_unit(name) if present not in (None, done) else None
             if found is None or found.id == done:
                 first = first and present is not None
@@ -65,7 +65,7 @@ class Watch:
             follow.until(partial(self._superseded, found.id))
             # A stop of the engine and of its watch, one after the other: the end is written still.
             if not follow.ended and (follow.gone() or not self.stopped):
-                follow.finish(End(unit.exit_of(name, found.id, found.main_pid)))
+                follow.finish(End(unit_run.exit_of(name, found.id, found.main_pid)))
             done = found.id
             self._close(follow)
         return 0
@@ -123,7 +123,7 @@ class Watch:
             _show(f"{self.config.name}: goes on with what it knew: {error}")
 
     def _superseded(self, run_id: str) -> bool:
-        return self.stopped or unit.invocation(self.config.unit) not in (None, run_id)
+        return self.stopped or unit_run.invocation(self.config.unit) not in (None, run_id)
 
     def _hand_on(self, child: subprocess.Popen[bytes], follow: Follow) -> bool:
         """Pass our SIGTERM on, once; the run is over only when the command is."""

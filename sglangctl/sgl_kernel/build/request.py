@@ -126,8 +126,3 @@ def folder(key: str, paths: Paths | None = None) -> Path:
     if not keys.is_key(key):
         raise RequestError(f"{key!r} is not a key of a kernel build")
     return (paths or Paths()).kernel_cache / ".build" / key
-
-
-def unit(key: str) -> str:
-    """The transient unit of a build; its name is the lock of this key on this host."""
-    return f"sglangctl-build-{key}.service"

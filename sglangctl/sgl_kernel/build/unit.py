@@ -15,10 +15,12 @@ from pathlib import Path
 from sglangctl.proc import memory, procfs
 from sglangctl.sgl_kernel.build import jobs
 from sglangctl.sgl_kernel.build.record import JOURNAL, BuildError
-from sglangctl.sgl_kernel.build.request import Request, folder, unit
+from sglangctl.sgl_kernel.build.request import Request, folder
 from sglangctl.state import programs
 from sglangctl.state.paths import Paths
 from sglangctl.systemd import systemctl
+from sglangctl.systemd.unit import find
+from sglangctl.systemd.unit_names import build_unit
 
 PID = "pid"
 
@@ -43,7 +45,7 @@ def start(request: Request, paths: Paths) -> str:
         if not done.ok and not running(request.key, paths):
             raise BuildError(
                 f"systemd-run does not start the build: {done.stderr.strip()}",
-                f"systemctl status {unit(request.key)}",
+                f"systemctl status {build_unit(request.key)}",
             )
         return "started" if done.ok else "running"
 
@@ -52,7 +54,7 @@ def properties(request: Request) -> Sequence[str]:
     """The options of systemd-run."""
     have = jobs.room(memory.available_mib(), memory.cgroup_room_mib())
     options = [
-        f"--unit={unit(request.key)}",
+        f"--unit={build_unit(request.key)}",
         f"--description=sgl-kernel build {request.key}",
         "--collect",
         "--quiet",
@@ -82,8 +84,8 @@ def properties(request: Request) -> Sequence[str]:
 def running(key: str, paths: Paths) -> bool:
     """Whether the build of this key runs on this host."""
     if systemctl.booted():
-        state = systemctl.show(unit(key), "ActiveState") or {}
-        return state.get("ActiveState") in ("active", "activating", "deactivating", "reloading")
+        found = find(build_unit(key))
+        return found is not None and found.running
     try:
         text = (folder(key, paths) / PID).read_text()
         pid, start_ticks = (int(word) for word in text.split())

@@ -1,6 +1,6 @@
 """A host's sglangctl: its real journal command; `verify` and `switch` answer as the test says.
 
-CASE (environment) is a JSON document: {"unit": Present's fields or null, "verify": what
+CASE (environment) is a JSON document: {"unit": the fields of a poll's `=` line or null, "verify": what
 `sglangctl verify --json` prints, "errors": its stderr}. Calls are appended to CALLS.
 """
 
@@ -13,14 +13,15 @@ import time
 
 from sglangctl import cli
 from sglangctl.commands import journal
-from sglangctl.state.present import Present
+from tests.support.units import unit, watch
 
 case = json.loads(os.environ["CASE"])
 with open(os.environ["CALLS"], "a") as calls:
     calls.write(" ".join(sys.argv[1:]) + "\n")
 if sys.argv[1] == "journal":
-    unit = Present(**case["unit"]) if case["unit"] else None
-    journal.present = lambda name, unit_name: unit
+    fields = dict(case["unit"] or {})
+    seen = (watch(fields.pop("watch")), unit(**fields))[::-1] if fields else None
+    journal.with_watch = lambda name, unit_name: seen
     sys.exit(cli.main(sys.argv[1:]))
 if sys.argv[1] == "verify":
     time.sleep(case.get("slow", 0))

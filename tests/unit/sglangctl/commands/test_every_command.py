@@ -130,7 +130,7 @@ def test_a_configuration_that_cannot_be_used(
 def test_one_broken_engine_does_not_hide_the_others(
     host: Paths, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("sglangctl.report.status.present", lambda name, unit: None)
+    monkeypatch.setattr("sglangctl.report.status.with_watch", lambda name, unit: None)
     host.engine_json("broken").write_text("{")
     code, text = said(capsys, "status")
     assert code == 2 and "broken.json is not JSON" in text and "tiny  unknown" in text

@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import os
 import time
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -16,17 +15,8 @@ from sglangctl.report import status
 from sglangctl.state.config import Readiness
 from sglangctl.state.journal import Writer
 from sglangctl.state.paths import Paths
-from sglangctl.state.present import Present
-
-RUNNING = Present(
-    active="active",
-    sub="running",
-    result="success",
-    invocation_id="aa",
-    restarts=0,
-    job=False,
-    watch="active",
-)
+from sglangctl.systemd.unit import Unit
+from tests.support.units import unit, watch
 
 
 class Host:
@@ -34,7 +24,8 @@ class Host:
 
     def __init__(self, root: Path) -> None:
         self.paths = Paths(root)
-        self.unit: Present | None = RUNNING
+        self.unit: Unit | None = unit()
+        self.watch = watch()
         self.paths.engines.mkdir(parents=True)
 
     def engine(self, name: str = "kimi", **more: Any) -> None:
@@ -57,7 +48,9 @@ class Host:
 def host(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Host:
     monkeypatch.setenv("SGLANGCTL_ROOT", str(tmp_path))
     host = Host(tmp_path)
-    monkeypatch.setattr(status, "present", lambda name, unit: host.unit)
+    monkeypatch.setattr(
+        status, "with_watch", lambda name, unit: (host.unit, host.watch) if host.unit else None
+    )
     return host
 
 
@@ -100,7 +93,7 @@ def test_serving(host: Host, capsys: pytest.CaptureFixture[str]) -> None:
 
 def test_starting_has_progress_of_now(host: Host, capsys: pytest.CaptureFixture[str]) -> None:
     host.engine()
-    host.unit = Present("activating", "start-post", "success", "aa", 0, True, "active")
+    host.unit = unit("activating", "start-post", job=True)
     writer = host.start()
     writer.write(10, "log", data="\rLoading safetensors checkpoint shards:  50% 32/64 [00:01]\r")
     writer.write(10, "verdict", phase="loading", outcome="pending", cause=None)
@@ -118,7 +111,7 @@ def test_starting_has_progress_of_now(host: Host, capsys: pytest.CaptureFixture[
 
 def test_a_failure_is_explained(host: Host, capsys: pytest.CaptureFixture[str]) -> None:
     host.engine()
-    host.unit = Present("failed", "failed", "exit-code", "aa", 3, False, "active")
+    host.unit = unit("failed", "failed", "exit-code", restarts=3)
     writer = host.start()
     line = "ERROR:    [Errno 98] error while attempting to bind on address ('0.0.0.0', 30000)\n"
     writer.write(20, "log", data=line)
@@ -143,10 +136,10 @@ def test_the_previous_start_is_not_this_one(host: Host, capsys: pytest.CaptureFi
 def test_a_dead_watch_is_not_believed(host: Host, capsys: pytest.CaptureFixture[str]) -> None:
     host.engine()
     serve(host.start(), 20)
-    host.unit = Present("active", "running", "success", "aa", 0, False, "failed")
+    host.watch = watch("failed")
     code, (one,) = document(capsys)
     assert code == 2 and "the watch is not running" in one["notes"][0]
-    host.unit = RUNNING
+    host.watch = watch()
     file = host.paths.starts("kimi") / "1-aa" / "journal.jsonl"
     os.utime(file, (time.time() - 500, time.time() - 500))
     code, (one,) = document(capsys)
@@ -156,41 +149,43 @@ def test_a_dead_watch_is_not_believed(host: Host, capsys: pytest.CaptureFixture[
 def test_a_stopped_engine_does_not_serve(host: Host, capsys: pytest.CaptureFixture[str]) -> None:
     host.engine()
     serve(host.start(), 20)
-    host.unit = Present("inactive", "dead", "success", "", 0, False, "active")
+    host.unit = unit("inactive", "dead", invocation_id="")
     code, (one,) = document(capsys)
     assert code == 1 and "the unit is inactive" in one["notes"][0]
     host.engine("other")
-    host.unit = Present("inactive", "dead", "success", "", 0, False, "inactive")
+    host.watch = watch("inactive")
     code, shown = text(capsys, "other")
     assert code == 1 and "systemctl start sglang-other.service" in shown
 
 
 def test_a_unit_that_never_had_a_program(host: Host, capsys: pytest.CaptureFixture[str]) -> None:
     host.engine()
-    host.unit = Present("failed", "failed", "exit-code", "bb", 2, False, "active", 203)
+    host.unit = unit("failed", "failed", "exit-code", "bb", 2, exit_status=203)
     serve(host.start("1-aa"), 20)  # of an earlier start: no answer
     code, (one,) = document(capsys)
     assert code == 1 and one["outcome"] == "failed" and one["start"] is None
     code, shown = text(capsys)
     assert code == 1 and "203/EXEC" in shown and "next step: deploy again" in shown
-    host.unit = replace(host.unit, active="activating", sub="auto-restart", exit_status=217)
+    host.unit = unit("activating", "auto-restart", "exit-code", "bb", 2, exit_status=217)
     code, shown = text(capsys)
     assert code == 1 and "217/USER" in shown and "systemd tries it again" in shown
-    host.unit = Present("failed", "failed", "resources", "bb", 2, False, "active")
+    host.unit = unit("failed", "failed", "resources", "bb", 2)
     assert "environment file" in text(capsys)[1]
 
 
 def test_a_slow_stop_shows_what_it_was(host: Host, capsys: pytest.CaptureFixture[str]) -> None:
     host.engine()
     serve(host.start(), 20)
-    host.unit = Present("deactivating", "stop-sigterm", "success", "aa", 0, True, "active")
+    host.unit = unit("deactivating", "stop-sigterm", job=True)
     code, (one,) = document(capsys)
     assert code == 1 and one["start"] == "1-aa" and one["outcome"] == "serving"
     assert "it is being stopped (deactivating/stop-sigterm)" in one["notes"][0]
-    host.unit = replace(host.unit, invocation_id="bb")  # nobody watched it
+    host.unit = unit(
+        "deactivating", "stop-sigterm", invocation_id="bb", job=True
+    )  # nobody watched it
     code, shown = text(capsys)
     assert code == 1 and "it is being stopped" in shown and "no journal" not in shown
-    host.unit = replace(host.unit, active="failed", sub="failed")
+    host.unit = unit("failed", "failed", invocation_id="bb", job=True)
     assert "a start of it is queued" in text(capsys)[1]
 
 
@@ -216,7 +211,7 @@ def test_numbers_are_of_now_or_carry_their_age(
     assert one["gpus_age_s"] == pytest.approx(90, abs=3)
     shown = text(capsys)[1]
     assert "serving for 1 min" in shown and "GiB (1 min 30 s ago)" in shown
-    host.unit = Present("inactive", "dead", "success", "aa", 0, False, "active")
+    host.unit = unit("inactive", "dead")
     shown = text(capsys)[1]
     assert "GiB" not in shown and "serving for" not in shown  # it holds none any more
 

@@ -9,6 +9,8 @@ import pytest
 
 from sglangctl.state import starts
 from sglangctl.state.paths import Paths
+from sglangctl.systemd.unit import Unit
+from tests.support.units import unit
 
 
 def journal_of(root: Path, start: str, *events: dict[str, object], tail: bytes = b"") -> Path:
@@ -96,3 +98,46 @@ def test_last_verdict_and_event(tmp_path: Path) -> None:
 @pytest.mark.parametrize("outcome", [None, 7, "two words", "x\ny", "", "A"])
 def test_an_outcome_is_one_word(outcome: object) -> None:
     assert starts.outcome_of({"outcome": outcome}) == "-"
+
+
+@pytest.fixture
+def three(tmp_path: Path) -> Paths:
+    for start in ("1-aa", "2-bb", "3-cc"):
+        journal_of(tmp_path, start)
+    return Paths(tmp_path)
+
+
+@pytest.mark.parametrize(
+    ("seen", "start"),
+    [
+        (None, "3-cc"),
+        (unit(invocation_id="bb"), "2-bb"),
+        (unit("activating", invocation_id="bb", job=True), "2-bb"),
+        # A restart is queued: the run that is still there is not the one that was asked for.
+        (unit(invocation_id="bb", job=True), None),
+        (unit("deactivating", invocation_id="bb", job=True), None),
+        (unit("inactive", invocation_id="bb", job=True), None),
+        (unit("failed", invocation_id="bb"), "2-bb"),
+        # Just started: the watch has no folder for it yet.
+        (unit(invocation_id="dd"), None),
+        # systemd has forgotten the unit's last run.
+        (unit("inactive", invocation_id=""), "3-cc"),
+        (unit("inactive", invocation_id="", job=True), None),
+    ],
+)
+def test_the_start_that_the_unit_is_in(three: Paths, seen: Unit | None, start: str) -> None:
+    assert starts.of_unit("kimi", seen, three) == start
+
+
+@pytest.mark.parametrize(
+    ("seen", "start"),
+    [
+        (unit("deactivating", invocation_id="bb", job=True), "2-bb"),
+        (unit(invocation_id="bb", job=True), "2-bb"),
+        (unit("inactive", invocation_id="bb", job=True), None),
+        (unit("activating", invocation_id="bb", job=True), "2-bb"),
+        (unit("activating", "auto-restart", invocation_id="dd"), None),
+    ],
+)
+def test_the_start_to_tell_of(three: Paths, seen: Unit, start: str | None) -> None:
+    assert starts.to_tell_of("kimi", seen, three) == start

@@ -20,16 +20,15 @@ from sglangctl.state import lock
 from sglangctl.state.config import load_engine
 from sglangctl.state.journal import Writer, read
 from sglangctl.state.paths import Paths
-from sglangctl.state.present import Present
-from sglangctl.systemd.engine_unit import UnitState
 from sglangctl.watch import follow_run
 from sglangctl.watch.recorder import Recorder
 from tests.support.engine_host import write_config
 from tests.support.startup_events import exit_, feed, launch, log, processes, serving, traceback
+from tests.support.units import unit, watch
 
 SWITCH = "a switch of tiny to release 78cc653cada7"
 SYSTEMD = "stopped by systemd (systemctl stop or restart, or the host went down)"
-FAILED = Present("failed", "failed", "signal", "aa", 0, False, "active")
+FAILED = unit("failed", "failed", "signal", exit_status=-9)
 START = "20261129T101000Z-aa"
 
 
@@ -98,7 +97,7 @@ def test_status(
     folded: bool,
 ) -> None:
     stopped_start(paths, "systemd")
-    monkeypatch.setattr(status, "present", lambda name, unit: FAILED)
+    monkeypatch.setattr(status, "with_watch", lambda name, unit: (FAILED, watch()))
     if not folded:
         monkeypatch.setattr(status, "FOLDED_BYTES", 0)
     assert cli.main(["status", "tiny"]) == 1
@@ -115,8 +114,7 @@ def test_status(
 
 def test_verify(paths: Paths) -> None:
     stopped_start(paths, SWITCH)
-    down = UnitState("failed", "failed", "signal", "aa", 0, 7, 1.0, True, -9, "")
-    report = verify.not_running(load_engine("tiny", paths), paths, down)
+    report = verify.not_running(load_engine("tiny", paths), paths, FAILED)
     assert (report.status, report.stopped_by) == (1, SWITCH)
     assert f"(sglang-tiny.service is failed/failed): it was stopped by {SWITCH}" in report.sentence
 

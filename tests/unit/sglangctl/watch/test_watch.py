@@ -430,12 +430,12 @@ def test_which_runs_are_later_ones(root: Path, port: int, monkeypatch: pytest.Mo
     """A mark in the log ends a dead engine's words only if such a run of its unit began since."""
     from sglangctl.state.config import load_engine
     from sglangctl.state.paths import Paths
-    from sglangctl.systemd import engine_unit
+    from sglangctl.systemd import unit_run
     from sglangctl.watch.follow_run import Follow
     from sglangctl.watch.logtail import Logtail
 
     ids = [character * 32 for character in "abcd"]
-    monkeypatch.setattr(engine_unit, "invocation", lambda name: ids[3])
+    monkeypatch.setattr(unit_run, "invocation", lambda name: ids[3])
     config, paths = load_engine("tiny"), Paths()
     tails = []
     with subprocess.Popen(["cat"], stdin=subprocess.PIPE) as process:
@@ -445,7 +445,7 @@ def test_which_runs_are_later_ones(root: Path, port: int, monkeypatch: pytest.Mo
             Follow(config, paths, run, tails[-1], False).close()
     later = tails[1]._later
     assert later is not None and later() == {ids[2], ids[3]}
-    monkeypatch.setattr(engine_unit, "invocation", lambda name: ids[1])
+    monkeypatch.setattr(unit_run, "invocation", lambda name: ids[1])
     assert later() == {ids[2]}
 
 

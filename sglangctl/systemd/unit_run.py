@@ -1,4 +1,4 @@
-"""The engine's unit as systemd has it: which run this is, its main process, how it ended.
+"""One run of a unit: which one it is, how it ended, and whether somebody asked it to end.
 
 Asking systemctl costs 10 ms of processor time, so that every look is first a link that systemd
 keeps for the journal daemon (/run/systemd/units/invocation:UNIT, systemd >= 235) or a pidfd.
@@ -9,29 +9,12 @@ from __future__ import annotations
 import json
 import os
 import time
-from dataclasses import dataclass
 from typing import Any
 
-from sglangctl.proc import procfs
 from sglangctl.systemd import systemctl
+from sglangctl.systemd.unit import find, returncode
 
 INVOCATION = "/run/systemd/units/invocation:"
-PROPERTIES = (
-    "LoadState",
-    "ActiveState",
-    "SubState",
-    "Result",
-    "InvocationID",
-    "MainPID",
-    "ExecMainPID",
-    "ExecMainCode",
-    "ExecMainStatus",
-    "ExecMainStartTimestampMonotonic",
-    "ExecMainExitTimestampMonotonic",
-    "ControlGroup",
-)
-CLD_EXITED = 1
-"""ExecMainCode: 1 exited, 2 killed, 3 dumped (waitid(2))."""
 UNIT_PROCESS_EXITED = "98e322203f7a4ed290d09fe03c09fe15"
 """MESSAGE_ID of systemd's line "Main process exited, code=..., status=..." (sd-messages.h)."""
 UNIT_STOPPING = "de5b426a63be47a7b6ac3eaac82e2f6f"
@@ -39,53 +22,6 @@ UNIT_STOPPING = "de5b426a63be47a7b6ac3eaac82e2f6f"
 was active (systemd 252)."""
 UNIT_STOPPED = "9d1aaa27d60140bd96365438aad20286"
 """MESSAGE_ID of "Stopped ...": JOB_TYPE is `restart` when systemd itself starts it anew."""
-
-
-@dataclass(frozen=True)
-class UnitState:
-    """`systemctl show` of the unit. `started`: of the main process, on time.monotonic()."""
-
-    active: str
-    sub: str
-    result: str
-    invocation_id: str
-    main_pid: int
-    """0 when there is none (any more)."""
-    exec_pid: int
-    """The main process of the last run, also after its end."""
-    started: float | None
-    exited: bool
-    returncode: int | None
-    """Of the last run's main process, negative for a signal; None while it runs."""
-    control_group: str
-
-
-def state(unit: str) -> UnitState | None:
-    """None without systemd, or when the unit is not there."""
-    found = systemctl.show(unit, *PROPERTIES)
-    if found is None or found.get("LoadState") in (None, "", "not-found"):
-        return None
-    exited = _number(found, "ExecMainExitTimestampMonotonic") > 0
-    started = _number(found, "ExecMainStartTimestampMonotonic")
-    return UnitState(
-        active=found.get("ActiveState", ""),
-        sub=found.get("SubState", ""),
-        result=found.get("Result", ""),
-        invocation_id=found.get("InvocationID", ""),
-        main_pid=_number(found, "MainPID"),
-        exec_pid=_number(found, "ExecMainPID"),
-        started=started / 1e6 if started else None,
-        exited=exited,
-        returncode=returncode(_number(found, "ExecMainCode"), _number(found, "ExecMainStatus"))
-        if exited
-        else None,
-        control_group=found.get("ControlGroup", ""),
-    )
-
-
-def returncode(code: int, status: int) -> int:
-    """An exit status as Python has it: negative for a signal."""
-    return status if code == CLD_EXITED else -status
 
 
 def invocation(unit: str) -> str | None:
@@ -100,7 +36,7 @@ def invocation(unit: str) -> str | None:
             return None
     except OSError:
         pass
-    found = state(unit)
+    found = find(unit)
     return found.invocation_id or None if found and found.active != "inactive" else None
 
 
@@ -112,13 +48,13 @@ def exit_of(unit: str, invocation_id: str, pid: int, patience_s: float = 1.5) ->
     """
     end = time.monotonic() + patience_s
     while True:
-        found = state(unit)
+        found = find(unit)
         if found is None:
             return None
-        if found.invocation_id not in ("", invocation_id) or found.exec_pid not in (0, pid):
+        if found.invocation_id not in ("", invocation_id) or found.last_main_pid not in (0, pid):
             return logged_exit(invocation_id)
         if found.exited:
-            return found.returncode
+            return found.exit_status
         if time.monotonic() >= end:
             return logged_exit(invocation_id)
         time.sleep(0.05)
@@ -176,18 +112,3 @@ def being_stopped(unit: str, invocation_id: str) -> bool:
         entry.get("MESSAGE_ID") == UNIT_STOPPING or entry.get("JOB_TYPE") == "stop"
         for entry in logged(invocation_id, UNIT_STOPPING, UNIT_STOPPED)
     )
-
-
-def age_s(pid: int) -> float | None:
-    """Seconds since a process was started; None when it is gone."""
-    found = procfs.stat(pid)
-    if found is None:
-        return None
-    return time.clock_gettime(time.CLOCK_BOOTTIME) - found.start / procfs.TICKS
-
-
-def _number(found: dict[str, str], name: str) -> int:
-    try:
-        return int(found.get(name, "0") or 0)
-    except ValueError:
-        return 0

@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 import os
+import time
 from pathlib import Path
 
 import pytest
 
 from sglangctl.proc import freezer, procfs
 from sglangctl.systemd import systemctl as systemd
-from sglangctl.systemd import units
+from sglangctl.systemd import unit as units
+from sglangctl.systemd.unit_names import engine_unit, is_helper, watch_unit
+from tests.support.units import unit
 
 BLOCK = """\
 Id=vllm-kimi.service
@@ -49,10 +52,12 @@ def test_two_units_in_one_answer(systemctl: Path) -> None:
     assert (vllm.asked, vllm.name) == ("vllm.service", "vllm-kimi.service")
     assert vllm.exists and vllm.running and vllm.enabled
     assert vllm.triggers == ("vllm.timer", "vllm.socket")
-    assert (vllm.last_main_pid, vllm.main_start_s, vllm.uid()) == (700, 50.0, 0)
+    assert (vllm.last_main_pid, vllm.started, vllm.uid()) == (700, 50.0, 0)
+    slept = time.clock_gettime(time.CLOCK_BOOTTIME) - time.clock_gettime(time.CLOCK_MONOTONIC)
+    assert vllm.started_since_boot == pytest.approx(50.0 + slept, abs=0.1)
     assert vllm["Description"] == "a=b"
     assert not (other.exists or other.running or other.enabled)
-    assert (other.last_main_pid, other.triggers) == (0, ())
+    assert (other.last_main_pid, other.started, other.triggers) == (0, None, ())
 
 
 def test_an_answer_that_does_not_fit_the_question_is_none(systemctl: Path) -> None:
@@ -65,7 +70,79 @@ def test_an_answer_that_does_not_fit_the_question_is_none(systemctl: Path) -> No
 def test_without_systemd(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(systemd, "booted", lambda: False)
     assert units.show(["a.service"]) is None
-    assert units.version() is None
+    assert units.with_watch("a", "a.service") is None
+    assert systemd.version() is None
+
+
+SHOWN = """\
+Id=sglang-kimi.service
+LoadState=loaded
+Result=success
+NRestarts=2
+ActiveState=activating
+SubState=start-post
+Job=4711
+InvocationID=295b636163334fe3a4bd3798fd0a69d9
+
+Id=sglang-watch@kimi.service
+LoadState=loaded
+ActiveState=active
+SubState=running
+Result=success
+InvocationID=55c14af8ceb840e293e952959c529461
+NRestarts=0
+Job=
+"""
+
+
+def test_an_engine_and_its_watch(systemctl: Path) -> None:
+    (systemctl / "answer").write_text(SHOWN)
+    shown = units.with_watch("kimi", "sglang-kimi.service")
+    assert shown is not None
+    engine, watch = shown
+    assert (engine.active, engine.sub, engine.result) == ("activating", "start-post", "success")
+    assert (engine.restarts, engine.job, engine.exit_status) == (2, True, None)
+    assert engine.invocation_id == "295b636163334fe3a4bd3798fd0a69d9"
+    assert (watch.name, watch.active, watch.job) == ("sglang-watch@kimi.service", "active", False)
+
+
+def test_one_unit(systemctl: Path) -> None:
+    (systemctl / "answer").write_text(ABSENT)
+    assert units.find("other.service") is None
+    (systemctl / "answer").write_text(BLOCK)
+    found = units.find("vllm.service")
+    assert found is not None and found.name == "vllm-kimi.service"
+
+
+@pytest.mark.parametrize(
+    ("code", "status", "exited", "expected"),
+    [("1", "203", "77", 203), ("2", "9", "77", -9), ("1", "0", "77", 0), ("0", "0", "0", None)],
+)
+def test_how_the_main_process_ended(
+    code: str, status: str, exited: str, expected: int | None
+) -> None:
+    ended = unit(
+        ExecMainPID="7",
+        ExecMainCode=code,
+        ExecMainStatus=status,
+        ExecMainExitTimestampMonotonic=exited,
+    )
+    assert ended.exit_status == expected
+    assert unit(ExecMainPID="0", ExecMainCode=code, ExecMainStatus=status).exit_status is None
+
+
+def test_down_is_neither_running_nor_about_to() -> None:
+    assert unit("failed").down and unit("inactive").down
+    assert not unit().down and not unit("failed", job=True).down
+    assert not unit("activating").down
+
+
+def test_the_names_of_our_units() -> None:
+    assert engine_unit("kimi") == "sglang-kimi.service"
+    assert watch_unit("kimi") == "sglang-watch@kimi.service"
+    assert watch_unit() == "sglang-watch@.service"
+    assert is_helper("sglang-watch@kimi.service") and is_helper("sglangctl-switch.service")
+    assert not is_helper("sglang-kimi.service") and not is_helper("sglang-watch.service")
 
 
 @pytest.mark.parametrize(

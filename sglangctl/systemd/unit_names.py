@@ -1,0 +1,29 @@
+"""How our units are called on a host. NAME is the engine's name."""
+
+from __future__ import annotations
+
+import re
+
+SWITCH = "sglangctl-switch.service"
+"""Transient, of a switch that was started with --detach."""
+_HELPER = re.compile(r"sglang-watch@.+\.service|sglangctl-[^/]+\.service")
+
+
+def engine_unit(name: str) -> str:
+    """The engine's own."""
+    return f"sglang-{name}.service"
+
+
+def watch_unit(name: str = "") -> str:
+    """Its watch; without a name the template of all watches."""
+    return f"sglang-watch@{name}.service"
+
+
+def build_unit(key: str) -> str:
+    """Transient, of a kernel build; its name is the lock of this key on this host."""
+    return f"sglangctl-build-{key}.service"
+
+
+def is_helper(unit: str) -> bool:
+    """Whether a unit is one of ours that is no engine."""
+    return _HELPER.fullmatch(unit) is not None
