@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import json
 import socket
-import time
 from pathlib import Path
 from typing import Any
+
+from tests.support.waiting import until
 
 QUICK = {
     "http_timeout_s": 2.0,
@@ -44,10 +45,8 @@ def log_of(root: Path) -> Path:
 
 
 def serves(port: int, seconds: float = 20.0) -> None:
-    end = time.monotonic() + seconds
-    while time.monotonic() < end:
+    def answers() -> bool:
         with socket.socket() as client:
-            if client.connect_ex(("127.0.0.1", port)) == 0:
-                return
-        time.sleep(0.05)
-    raise AssertionError("the tiny engine did not come up")
+            return client.connect_ex(("127.0.0.1", port)) == 0
+
+    until(answers, seconds)

@@ -5,13 +5,13 @@ from __future__ import annotations
 import os
 import shutil
 import subprocess
-import time
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
 from tests.hosts.say import ROOT
+from tests.support.waiting import until
 
 pytestmark = pytest.mark.skipif(os.getuid() != 0, reason="only root may start a Docker engine")
 
@@ -76,10 +76,7 @@ def test_starts_one_that_outlives_the_script_and_stops_it(checkout: Checkout) ->
 def test_an_engine_of_somebody_else_is_used_and_left_alone(checkout: Checkout) -> None:
     other = subprocess.Popen([checkout.folder / "bin/dockerd"], env=checkout.env())
     try:
-        deadline = time.monotonic() + 30
-        while not checkout.answers.exists():
-            assert time.monotonic() < deadline
-            time.sleep(0.05)
+        until(checkout.answers.exists, 30)
         assert "answers" in checkout.run("start").stdout
         assert "no engine was started here" in checkout.run("stop").stdout
         assert other.poll() is None

@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import os
 import signal
 import subprocess
-import time
 from pathlib import Path
 from typing import Any
 
@@ -67,8 +65,7 @@ def test_ctrl_c_is_pyinfras(monkeypatch: pytest.MonkeyPatch) -> None:
     """The command waits for pyinfra's own end, and says what is in its report then."""
 
     def interrupted(*args: object, **options: object) -> subprocess.CompletedProcess[bytes]:
-        os.kill(os.getpid(), signal.SIGINT)
-        time.sleep(0.2)
+        signal.raise_signal(signal.SIGINT)
         return subprocess.CompletedProcess([], 1)
 
     monkeypatch.setattr(subprocess, "run", interrupted)

@@ -7,7 +7,6 @@ import os
 import signal
 import stat
 import subprocess
-import time
 from pathlib import Path
 
 import pytest
@@ -20,6 +19,7 @@ from sglangctl.sgl_kernel.build import request, unit
 from sglangctl.state import programs
 from sglangctl.state.paths import Paths
 from tests.support.kernel_requests import a_request
+from tests.support.waiting import until
 
 NVCC = """#!/bin/sh
 sleep {seconds}
@@ -52,10 +52,7 @@ def write(tmp_path: Path) -> tuple[str, str]:
 
 
 def wait_for(what: str, key: str, paths: Paths) -> None:
-    end = time.monotonic() + 60
-    while kernel_build.state(key, paths) != what:
-        assert time.monotonic() < end, kernel_build.state(key, paths)
-        time.sleep(0.05)
+    until(lambda: kernel_build.state(key, paths) == what, 60)
 
 
 def test_a_failed_build_says_why_and_what_next(
@@ -86,8 +83,7 @@ def test_a_second_start_does_not_see_the_end_of_the_first(paths: Paths, tmp_path
     file, key = write(tmp_path)
     assert main(["kernel", "build", file]) == 0
     wait_for("failed", key, paths)
-    while unit.running(key, paths):
-        time.sleep(0.05)
+    until(lambda: not unit.running(key, paths))
     nvcc(tmp_path, seconds=2)
     assert main(["kernel", "build", file]) == 0
     assert kernel_build.state(key, paths) == "running"

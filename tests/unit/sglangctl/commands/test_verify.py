@@ -3,7 +3,6 @@ from __future__ import annotations
 import json
 import os
 import signal
-import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -15,6 +14,7 @@ from sglangctl.proc import procfs
 from tests.support.engine_host import free_port, serves, write_config
 from tests.support.http_engine import Engine, serving
 from tests.support.tiny_engine import running
+from tests.support.waiting import until
 
 
 @pytest.fixture
@@ -67,10 +67,7 @@ def test_a_stopped_process_is_named(
         ]
         os.kill(found[0], signal.SIGSTOP)
         # The signal is sent, and takes effect when the process is next scheduled.
-        end = time.monotonic() + 10
-        while procfs.stat(found[0]).state != "T":  # type: ignore[union-attr]
-            assert time.monotonic() < end
-            time.sleep(0.01)
+        until(lambda: procfs.stat(found[0]).state == "T")  # type: ignore[union-attr]
         status, report = verify(capsys, engine.pid)
     assert (status, report["outcome"]) == (1, None)
     assert f"{title} (pid {found[0]}) is stopped" in report["sentence"]
@@ -92,7 +89,6 @@ def test_another_server_on_our_port_is_never_ready(
 
 def test_nobody_listens(root: Path, port: int, capsys: pytest.CaptureFixture[str]) -> None:
     with running(port, "--load-s", "60") as engine:
-        time.sleep(0.5)
         status, report = verify(capsys, engine.pid)
     assert status == 1
     assert f"nobody listens on {port}" in report["sentence"]

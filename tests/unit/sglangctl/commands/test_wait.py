@@ -17,6 +17,7 @@ from sglangctl.watch import lock as watch_lock
 from tests.support.engine_host import free_port, log_of, write_config
 from tests.support.holding import as_user, passable
 from tests.support.tiny_engine import running
+from tests.support.waiting import catches, until
 
 
 @pytest.fixture
@@ -73,7 +74,7 @@ def test_ends_with_the_main_process(root: Path, port: int) -> None:
         running(port, "--load-s", "60", log=log_of(root)) as engine,
         start("--pid", str(engine.pid)) as wait,
     ):
-        time.sleep(1.5)
+        until(lambda: catches(wait.pid, signal.SIGTERM))
         assert wait.poll() is None
         engine.kill()  # a zombie of ours now, as it is of systemd's for a moment
         began = time.monotonic()
@@ -83,19 +84,9 @@ def test_ends_with_the_main_process(root: Path, port: int) -> None:
 
 def test_sigterm_is_a_success(root: Path, port: int) -> None:
     with running(port, "--load-s", "60") as engine, start("--pid", str(engine.pid)) as wait:
-        end = time.monotonic() + 20
-        while not catches(wait.pid, signal.SIGTERM):
-            assert wait.poll() is None and time.monotonic() < end
-            time.sleep(0.05)
+        until(lambda: catches(wait.pid, signal.SIGTERM))
         wait.send_signal(signal.SIGTERM)
         assert wait.wait(10) == 0
-
-
-def catches(pid: int, number: signal.Signals) -> bool:
-    """Whether the process has a handler for that signal by now."""
-    status = Path(f"/proc/{pid}/status").read_text()
-    caught = next(line for line in status.splitlines() if line.startswith("SigCgt:"))
-    return bool(int(caught.split()[1], 16) & 1 << number - 1)
 
 
 def test_another_server_s_answer_is_not_ours(root: Path, port: int) -> None:
@@ -106,8 +97,9 @@ def test_another_server_s_answer_is_not_ours(root: Path, port: int) -> None:
         running(free_port(), "--load-s", "60") as engine,
         start("--pid", str(engine.pid)) as wait,
     ):
+        until(lambda: catches(wait.pid, signal.SIGTERM))
         with pytest.raises(subprocess.TimeoutExpired):
-            wait.wait(4)
+            wait.wait(1.5)  # seven times as long as it takes to ask
         wait.kill()
 
 
@@ -155,7 +147,7 @@ def reading(engine_pid: int) -> subprocess.Popen[str]:
 def test_reads_the_watch_s_journal(root: Path, port: int, watched: Watched) -> None:
     watched.writer.write(0.0, "launch", engine="sglang", port=port)
     with running(port, "--load-s", "60") as engine, reading(engine.pid) as wait:
-        time.sleep(1.5)
+        until(lambda: catches(wait.pid, signal.SIGTERM))
         assert wait.poll() is None
         watched.writer.write(2.0, "socket", port=port, owner_pid=engine.pid, ours=True)
         watched.writer.write(3.2, "http", path="/health", status=200, seconds=1.0)
@@ -166,7 +158,7 @@ def test_takes_over_from_a_watch_that_dies(root: Path, port: int, watched: Watch
     watched.writer.write(0.0, "launch", engine="sglang", port=port)
     size = watched.writer.bytes
     with running(port, "--load-s", "2", log=log_of(root)) as engine, reading(engine.pid) as wait:
-        time.sleep(0.7)
+        until(lambda: catches(wait.pid, signal.SIGTERM))
         watched.die()
         assert wait.wait(20) == 0
     assert watched.writer.path.stat().st_size == size
@@ -192,7 +184,7 @@ def test_a_watch_that_says_nothing_does_not_hold_it(
     # The watch lives, but its journal never tells of the end.
     watched.writer.write(0.0, "launch", engine="sglang", port=port)
     with running(port, "--load-s", "60") as engine, reading(engine.pid) as wait:
-        time.sleep(1.0)
+        until(lambda: catches(wait.pid, signal.SIGTERM))
         engine.kill()
         assert wait.wait(15) == 1
 

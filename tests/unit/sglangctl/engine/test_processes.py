@@ -5,14 +5,13 @@ from __future__ import annotations
 import os
 import signal
 import subprocess
-import sys
-import time
 from collections.abc import Iterator
 
 import pytest
 
 from sglangctl.engine.processes import Collector, group_of, is_helper, ranks_alive, shape, wrong
 from sglangctl.proc import procfs
+from tests.support.waiting import until
 
 
 @pytest.fixture
@@ -26,17 +25,11 @@ def rank() -> Iterator[subprocess.Popen[bytes]]:
 
 
 def titled(pid: int) -> None:
-    end = time.monotonic() + 5
-    while procfs.cmdline(pid) != ["sglang::scheduler_TP0"]:
-        assert time.monotonic() < end
-        time.sleep(0.01)
+    until(lambda: procfs.cmdline(pid) == ["sglang::scheduler_TP0"])
 
 
 def state_of(pid: int, wanted: str) -> None:
-    end = time.monotonic() + 5
-    while (found := procfs.stat(pid)) is None or found.state != wanted:
-        assert time.monotonic() < end
-        time.sleep(0.01)
+    until(lambda: (found := procfs.stat(pid)) is not None and found.state == wanted)
 
 
 def test_state_name_and_numbers(rank: subprocess.Popen[bytes]) -> None:
@@ -75,10 +68,7 @@ def test_running_and_sleeping_is_no_change() -> None:
 def test_a_group_and_its_descendants_in_other_sessions() -> None:
     script = "setsid sleep 60 & sleep 60 & wait"
     with subprocess.Popen(["sh", "-c", script], start_new_session=True) as shell:
-        end = time.monotonic() + 5
-        while len(group_of(shell.pid)) < 3:
-            assert time.monotonic() < end
-            time.sleep(0.02)
+        until(lambda: len(group_of(shell.pid)) >= 3)
         members = group_of(shell.pid)
         assert shell.pid in members and os.getpid() not in members
         for pid in members:
@@ -115,18 +105,16 @@ def test_a_zombie_that_the_cgroup_does_not_list_any_more(rank: subprocess.Popen[
 
 
 def test_how_a_zombie_ended() -> None:
-    child = subprocess.Popen([sys.executable, "-c", "import time; time.sleep(60)"])
+    child = subprocess.Popen(["sleep", "60"])
     try:
         collector = Collector()
-        end = time.monotonic() + 10
-        while "sleep(60)" not in (alive := collector.sample([child.pid])[0]).name:
-            assert time.monotonic() < end
+        until(lambda: procfs.cmdline(child.pid) == ["sleep", "60"])
+        (alive,) = collector.sample([child.pid])
         assert "exit_code" not in alive.event()
         child.kill()
-        while (found := collector.sample([child.pid])) and found[0].state != "Z":
-            assert time.monotonic() < end
-            time.sleep(0.01)
-        assert found[0].event()["exit_code"] == -9 and "sleep(60)" in found[0].name
+        state_of(child.pid, "Z")
+        (found,) = collector.sample([child.pid])
+        assert found.event()["exit_code"] == -9 and found.name == alive.name == "sleep 60"
     finally:
         child.kill()
         child.wait()

@@ -27,6 +27,7 @@ from sglangctl.systemd import systemctl
 from sglangctl.util import heartbeat
 from tests.support.engine_config import ENGINE
 from tests.support.holding import devices, holding
+from tests.support.waiting import until
 
 LIMITS = Limits(term_s=1.0, kill_s=3.0, devices_s=2.0, respawn_s=0.3)
 KIMI = replace(ENGINE, limits=LIMITS)
@@ -170,10 +171,7 @@ def test_one_that_is_started_again_is_named_with_its_parent(prefix: str, tmp_pat
     )
     try:
         wanted = replace(KIMI, gpus=(1,))
-        deadline = time.monotonic() + 5
-        while len(free.plan(wanted, HostConfig(), []).refused) < 2:
-            assert time.monotonic() < deadline
-            time.sleep(0.02)
+        until(lambda: len(free.plan(wanted, HostConfig(), []).refused) >= 2)
         # The parent has the device open as well; protect it, to look at the child alone.
         comm = Path(f"/proc/{parent.pid}/comm").read_text().strip()
         plan = free.plan(wanted, HostConfig(protected=(comm,)), [], policy="engines")
@@ -268,12 +266,9 @@ def test_a_frozen_process_is_recognised_and_a_foreign_frozen_group_left_frozen(p
             assert any("thawed the frozen cgroup" in line for line in journal.lines)
             assert alone.wait(1) in (-signal.SIGKILL, -signal.SIGTERM)
     finally:
-        for _ in range(50):
-            try:
-                group.rmdir()
-                break
-            except OSError:
-                time.sleep(0.05)
+        # A cgroup goes once the kernel has buried its last process.
+        until(lambda: not (group / "cgroup.procs").read_text())
+        group.rmdir()
 
 
 SHM = """

@@ -6,7 +6,6 @@ import os
 import socket
 import subprocess
 import sys
-import time
 from dataclasses import asdict
 from pathlib import Path
 
@@ -24,6 +23,7 @@ from sglangctl.state.paths import Paths
 from sglangctl.systemd import systemctl
 from tests.support.engine_config import ENGINE
 from tests.support.holding import devices, holding
+from tests.support.waiting import until
 
 KIMI = {**asdict(ENGINE), "replaces": ["vllm-kimi.service"]}
 
@@ -249,10 +249,8 @@ def test_an_upgrade_while_it_runs_does_not_break_its_next_import(tmp_path: Path,
         text=True,
     )
     # Most of it is imported only once the request has been read: wait for read(0, ...).
-    deadline = time.monotonic() + 20
-    while Path(f"/proc/{running.pid}/syscall").read_text().split()[:2] != ["0", "0x0"]:
-        assert time.monotonic() < deadline
-        time.sleep(0.02)
+    syscall = Path(f"/proc/{running.pid}/syscall")
+    until(lambda: syscall.read_text().split()[:2] == ["0", "0x0"])
     if how == "deleted":
         installed.unlink()
     else:

@@ -9,6 +9,7 @@ from contextlib import contextmanager
 
 from sglangctl.engine.processes import Collector
 from sglangctl.proc import procfs
+from tests.support.waiting import until
 
 WAITING = ["sh", "-c", "read line"]
 
@@ -20,9 +21,7 @@ def process(argv: list[str], env: dict[str, str] | None = None) -> Iterator[int]
     with subprocess.Popen(argv, executable=program, stdin=subprocess.PIPE, env=env) as child:
         try:
             # Popen is done before execve has set where the command line is.
-            end = time.monotonic() + 5
-            while procfs.cmdline(child.pid)[:1] != argv[:1] and time.monotonic() < end:
-                time.sleep(0.01)
+            until(lambda: procfs.cmdline(child.pid)[:1] == argv[:1])
             yield child.pid
         finally:
             child.kill()

@@ -68,13 +68,16 @@ def test_progress_bars_come_as_they_are_written(log: Path) -> None:
 def test_an_unfinished_line_is_given_out_after_a_while(
     log: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(logtail, "PARTIAL_S", 0.2)
+    now = [0.0]
+    monkeypatch.setattr(logtail.time, "monotonic", lambda: now[0])
     append(log, "")
     tail = Logtail(log)
     tail.poll()
     append(log, "RuntimeError: no newline")
     assert text(tail) == ""
-    time.sleep(0.25)
+    now[0] = logtail.PARTIAL_S - 0.1
+    assert text(tail) == ""
+    now[0] = logtail.PARTIAL_S
     assert text(tail) == "RuntimeError: no newline"
     append(log, " here\n")
     assert text(tail) == " here\n"
