@@ -42,6 +42,10 @@ def code(value: Any) -> str:
     return f"`{text}`" if text else '`""`'
 
 
+OWN_TABLES = ("kernel", "readiness", "readiness.limits")
+"""Mappings of an engine whose keys have a table of their own."""
+
+
 def inventory_keys(part: dict[str, Any], prefix: str = "") -> Iterator[tuple[str, ...]]:
     """One row for each key of a mapping, and after it the rows of its own keys."""
     required = part.get("required", ())
@@ -56,14 +60,17 @@ def inventory_keys(part: dict[str, Any], prefix: str = "") -> Iterator[tuple[str
             default = item.get("x-default", "")
         example = "" if nested else code(item["examples"][0])
         yield f"`{path}`", default, item["x-unit"], item["description"], example
-        if nested:
+        if nested and path not in OWN_TABLES:
             yield from inventory_keys(item, f"{path}.")
 
 
-def keys_of(definition: str) -> str:
-    """The table of the inventory's keys below one definition of the schema."""
+def keys_of(definition: str, *within: str) -> str:
+    """The table of the keys in one definition of the schema, or in a mapping within it."""
+    part = schema.definition(definition)
+    for key in within:
+        part = part["properties"][key]
     head = ("Key", "Default", "Unit", "Meaning", "Example")
-    return table(head, inventory_keys(schema.definition(definition)))
+    return table(head, inventory_keys(part, "".join(f"{key}." for key in within)))
 
 
 def nccl_profiles() -> str:
@@ -105,6 +112,9 @@ def words(title: str, meanings: dict[str, str]) -> str:
 TABLES: dict[str, Callable[[], str]] = {
     "host-keys": lambda: keys_of("host"),
     "engine-keys": lambda: keys_of("engine"),
+    "kernel-keys": lambda: keys_of("engine", "kernel"),
+    "readiness-keys": lambda: keys_of("engine", "readiness"),
+    "limits-keys": lambda: keys_of("engine", "readiness", "limits"),
     "nccl-profiles": nccl_profiles,
     "phases": lambda: words("Phase", PHASES),
     "outcomes": lambda: words("Outcome", OUTCOMES),
