@@ -61,7 +61,7 @@ def run(args: argparse.Namespace) -> int:
         if args.json:
             _document(plan, None)
         else:
-            print("\n".join(plan.as_lines()))
+            print("\n".join(free.plan_lines(plan)))
         return 3 if plan.refused else 0
     say = _quiet if args.json else _print
     try:
@@ -79,7 +79,7 @@ def carry_out(
 ) -> int:
     with journal(args.name, paths) as emit:
         if not plan.refused:
-            for line in plan.as_lines():
+            for line in free.plan_lines(plan):
                 say(line)
         result = free.execute(plan, say, emit)
     if args.json:
@@ -132,7 +132,10 @@ def _no_journal(error: OSError) -> None:
 
 
 def _document(plan: Plan, result: FreeResult | None) -> None:
-    inner = {"plan": plan.to_json(), "result": None if result is None else result.to_json()}
+    inner = {
+        "plan": free.plan_document(plan),
+        "result": None if result is None else result.to_json(),
+    }
     print(json.dumps({"v": 1, "free": inner}))
 
 

@@ -6,10 +6,11 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from sglangctl.free.model import FreeResult, Plan
+from sglangctl.free.text import plan_document, plan_lines
 from sglangctl.holders.classes import POLICIES
 from sglangctl.state.config import EngineConfig, HostConfig
 
-__all__ = ["POLICIES", "FreeResult", "Plan", "execute", "plan"]
+__all__ = ["POLICIES", "FreeResult", "Plan", "execute", "plan", "plan_document", "plan_lines"]
 
 
 def plan(

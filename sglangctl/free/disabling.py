@@ -17,7 +17,7 @@ def disable(step: UnitStep) -> str | None:
     target = None
     if step.fragment and os.path.islink(step.fragment):
         target = os.readlink(step.fragment)
-    result = systemctl.systemctl("disable", "--", step.unit)
+    result = systemctl.call("disable", "--", step.unit)
     if not result.ok:
         return f"systemctl disable {step.unit} failed: {result.stderr.strip()}"
     if target is not None and not os.path.lexists(step.fragment):
@@ -25,5 +25,5 @@ def disable(step: UnitStep) -> str | None:
             os.symlink(target, step.fragment)
         except OSError as error:
             return f"{step.fragment} cannot be put back: {error}"
-        systemctl.systemctl("daemon-reload")
+        systemctl.call("daemon-reload")
     return None

@@ -71,7 +71,7 @@ def refused(plan: Plan, recorder: Recorder) -> FreeResult:
             gpus=refusal.gpus,
             title=refusal.who,
         )
-    lines = plan.as_lines()
+    lines = text.plan_lines(plan)
     for line in lines:
         recorder.step(line)
     sentence = text.refusal_sentence(plan)

@@ -13,9 +13,9 @@ from typing import Any
 from sglangctl.free import text, unit_stop
 from sglangctl.free.model import ContainerStep, Ended, Plan, UnitStep
 from sglangctl.free.verdicts import UNIT_NOT_STOPPED, Verdict, of_survivor
-from sglangctl.proc import freezer, membership, pidfds, procfs
+from sglangctl.proc import command, freezer, membership, pidfds, procfs
 from sglangctl.proc.pidfds import Target
-from sglangctl.systemd import containers, systemctl
+from sglangctl.systemd import containers
 from sglangctl.systemd.unit import show
 from sglangctl.util import terminal
 from sglangctl.util.heartbeat import heartbeat
@@ -294,7 +294,7 @@ def _stopping(steps: Sequence[UnitStep], members: Sequence[Target]) -> str:
     return f"{', '.join(step.unit for step in steps)} to stop ({shown})"
 
 
-def _container_failed(step: ContainerStep, result: systemctl.Result) -> Verdict:
+def _container_failed(step: ContainerStep, result: command.Result) -> Verdict:
     said = result.stderr.strip() or "no answer"
     return Verdict(UNIT_NOT_STOPPED, f"{step.command} stop {step.name} failed: {said}")
 

@@ -119,29 +119,6 @@ class Plan:
     def uses(self, gpu: int) -> bool:
         return self.targets is None or gpu in self.targets
 
-    def as_lines(self) -> list[str]:
-        from sglangctl.free import text
-
-        return text.plan_lines(self)
-
-    def to_json(self) -> dict[str, Any]:
-        """Field names as here, but `class`; `lines` is what people are shown."""
-        return {
-            "engine": self.engine,
-            "policy": self.policy,
-            "stop": self.stop,
-            "targets": self.targets,
-            "units_to_stop": [document(step) for step in self.units_to_stop],
-            "containers_to_stop": [document(step) for step in self.containers_to_stop],
-            "processes_to_end": [holder.to_json() for holder in self.processes_to_end],
-            "refused": [document(refusal) for refusal in self.refused],
-            "kept": [holder.to_json() for holder in self.kept],
-            "notes": self.notes,
-            "port": self.port,
-            "empty": self.empty,
-            "lines": self.as_lines(),
-        }
-
 
 @dataclass(frozen=True)
 class Leftover:

@@ -1,10 +1,11 @@
-"""Plans for people: one line a thing."""
+"""Plans for people, one line a thing, and for programs."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
+from typing import Any
 
-from sglangctl.free.model import UNSEEN, Plan, Refusal, UnitStep
+from sglangctl.free.model import UNSEEN, Plan, Refusal, UnitStep, document
 from sglangctl.holders.survey import Holder
 from sglangctl.util import terminal
 
@@ -14,6 +15,25 @@ TITLE = 70
 def plan_lines(plan: Plan) -> list[str]:
     """The plan as it is shown before anything is done."""
     return [terminal.harmless(line) for line in _lines(plan)]
+
+
+def plan_document(plan: Plan) -> dict[str, Any]:
+    """The plan as JSON: field names as in Plan, but `class`; `lines` is what people are shown."""
+    return {
+        "engine": plan.engine,
+        "policy": plan.policy,
+        "stop": plan.stop,
+        "targets": plan.targets,
+        "units_to_stop": [document(step) for step in plan.units_to_stop],
+        "containers_to_stop": [document(step) for step in plan.containers_to_stop],
+        "processes_to_end": [holder.to_json() for holder in plan.processes_to_end],
+        "refused": [document(refusal) for refusal in plan.refused],
+        "kept": [holder.to_json() for holder in plan.kept],
+        "notes": plan.notes,
+        "port": plan.port,
+        "empty": plan.empty,
+        "lines": plan_lines(plan),
+    }
 
 
 def gpus_text(targets: Iterable[int] | None) -> str:

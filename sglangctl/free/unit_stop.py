@@ -17,7 +17,7 @@ def begin(step: UnitStep) -> str | None:
         if failed:
             return failed
     # Also of a unit that is not active: a stop cancels a restart that is waiting.
-    result = systemctl.systemctl("stop", "--no-block", "--", step.unit)
+    result = systemctl.call("stop", "--no-block", "--", step.unit)
     if not result.ok and "not loaded" not in result.stderr:
         return f"systemctl stop {step.unit} failed: {result.stderr.strip()}"
     return None
@@ -27,4 +27,4 @@ def reset_failed(steps: Sequence[UnitStep]) -> None:
     """A stop by SIGKILL leaves `failed` behind; this end was wanted. Not loaded: nothing to do."""
     failed = [step.unit for step in steps]
     if failed:
-        systemctl.systemctl("reset-failed", "--", *failed)
+        systemctl.call("reset-failed", "--", *failed)

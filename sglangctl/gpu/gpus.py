@@ -183,13 +183,13 @@ def minor_of(bus_id: str, index: int) -> int:
 
 def _smi(query: str) -> list[list[str]] | str:
     """The rows of one query, or why there are none."""
-    from sglangctl.systemd import systemctl
+    from sglangctl.proc import command
 
     if not any(
         os.access(os.path.join(folder, "nvidia-smi"), os.X_OK) for folder in os.get_exec_path()
     ):
         return "not installed"
-    result = systemctl.run(["nvidia-smi", query, "--format=csv,noheader,nounits"], SMI_TIMEOUT_S)
+    result = command.run(["nvidia-smi", query, "--format=csv,noheader,nounits"], SMI_TIMEOUT_S)
     if not result.ok:
         return (result.stdout.strip() or result.stderr.strip() or "failed")[:300]
     return [

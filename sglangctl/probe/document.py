@@ -316,7 +316,7 @@ def _plans(
             continue
         # As the switch does it: its own unit is stopped as well.
         plan = free.plan(engines[name], host, _others(engines, name), policy=policy, stop=True)
-        found.plans[name] = plan.to_json()
+        found.plans[name] = free.plan_document(plan)
 
 
 def _others(engines: Mapping[str, EngineConfig], name: str) -> list[EngineConfig]:

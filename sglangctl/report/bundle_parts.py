@@ -11,13 +11,12 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from sglangctl.proc import procfs
+from sglangctl.proc import command, procfs
 from sglangctl.state import starts
 from sglangctl.state.config import ConfigError, load_engine, readable
 from sglangctl.state.files import masked_text
 from sglangctl.state.paths import Paths
 from sglangctl.state.release import venv_of
-from sglangctl.systemd import systemctl
 from sglangctl.systemd.unit import find
 from sglangctl.systemd.unit_names import SWITCH, engine_unit, watch_unit
 
@@ -128,7 +127,7 @@ def units_text(units: Sequence[str]) -> str:
         "MemoryCurrent,TasksCurrent,NeedDaemonReload,UnitFileState,Job,StatusText"
     )
     shown = said(["systemctl", "show", f"--property={properties}", "--", *units])
-    unit_files = systemctl.run(["systemctl", "cat", "--", *units]).stdout
+    unit_files = command.run(["systemctl", "cat", "--", *units]).stdout
     return f"{shown}\n{unit_files}"
 
 
@@ -140,7 +139,7 @@ def system_log(units: Sequence[str]) -> str:
 
 def said(argv: Sequence[str], slow_s: float = SLOW_S) -> str:
     """What a command prints; Missing when it is not there, fails or says nothing."""
-    result = systemctl.run(argv, timeout_s=slow_s)
+    result = command.run(argv, timeout_s=slow_s)
     if not result.ok:
         first = (result.stderr.strip() or result.stdout.strip() or "it failed").splitlines()[0]
         raise Missing(f"{argv[0]}: {first}")
@@ -216,7 +215,7 @@ def host_text() -> str:
             blocks.append(f"== {file}\n{Path(file).read_text(encoding='utf-8')}")
         except OSError as error:
             blocks.append(f"== {file}\n{error}\n")
-    disks = systemctl.run(["df", "--human-readable", "--print-type"])
+    disks = command.run(["df", "--human-readable", "--print-type"])
     blocks.append(f"== df\n{disks.stdout or disks.stderr}")
     return "\n".join(blocks)
 
@@ -267,6 +266,6 @@ def stacks_text(unit: str, manifest: Path) -> str:
         raise Missing("py-spy is not installed (pip install py-spy, on the PATH of root)")
     blocks = []
     for pid in processes_of(unit):
-        result = systemctl.run([program, "dump", "--nonblocking", "--pid", str(pid)], STACK_S)
+        result = command.run([program, "dump", "--nonblocking", "--pid", str(pid)], STACK_S)
         blocks.append(f"== {pid}\n{result.stdout or result.stderr}")
     return "\n".join(blocks)

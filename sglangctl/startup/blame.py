@@ -7,14 +7,11 @@ announced in the log, the OOM killer's is counted by the cgroup, what is left ca
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
 from sglangctl.startup.failures import RECENT_S, Candidate, Crash
 from sglangctl.startup.phases import ORDER
+from sglangctl.startup.state import State
 from sglangctl.util.values import printable, whole
-
-if TYPE_CHECKING:
-    from sglangctl.startup.fold import Startup
 
 # An Xid explains these better than the line that follows from it.
 _FOLLOW_XID = ("nccl-error", "nccl-timeout", "gpu-fault", "watchdog", "rank-died")
@@ -34,7 +31,7 @@ class Blame:
     """Who asked for this end, of one that was wanted."""
 
 
-def blame(startup: Startup, crash: Crash) -> Blame:
+def blame(startup: State, crash: Crash) -> Blame:
     """The best cause that is known now for `crash`."""
     if crash.source == "bind":
         return Blame("port-taken", True, _log(crash.text))
@@ -81,7 +78,7 @@ def blame(startup: Startup, crash: Crash) -> Blame:
     return _unknown(startup, crash)
 
 
-def _said(startup: Startup, crash: Crash, effect: bool) -> Candidate | None:
+def _said(startup: State, crash: Crash, effect: bool) -> Candidate | None:
     """The line that names the cause: of a rank's own end first, then the earliest."""
     recent = [
         candidate
@@ -92,7 +89,7 @@ def _said(startup: Startup, crash: Crash, effect: bool) -> Candidate | None:
     return next(iter(fatal or recent), None)
 
 
-def _code(startup: Startup, crash: Crash) -> int | None:
+def _code(startup: State, crash: Crash) -> int | None:
     """Exit status of the process that died first; 128 + n is signal n."""
     code = crash.code
     if code is None and startup.exit is not None:
@@ -100,7 +97,7 @@ def _code(startup: Startup, crash: Crash) -> int | None:
     return 128 - code if code is not None and 128 < code < 193 else code
 
 
-def _oom(startup: Startup, crash: Crash) -> bool:
+def _oom(startup: State, crash: Crash) -> bool:
     """Whether the kernel's OOM killer was at work when it died, not long before."""
     event, ranks = startup.exit or {}, startup.ranks
     kills = whole(event.get("oom_kills"))
@@ -111,13 +108,13 @@ def _oom(startup: Startup, crash: Crash) -> bool:
     return ranks.oom_t is not None and ranks.oom_t >= crash.t - RECENT_S
 
 
-def _outside(startup: Startup, crash: Crash) -> Blame:
+def _outside(startup: State, crash: Crash) -> Blame:
     cause = "killed" if startup.served else "terminated"
     by = (printable(startup.stop_by) or "systemd") if startup.stop_asked else None
     return Blame(cause, True, (printable(crash.text),), by)
 
 
-def _sigbus(startup: Startup, crash: Crash) -> Blame:
+def _sigbus(startup: State, crash: Crash) -> Blame:
     event = startup.exit or {}
     evidence = (f"SIGBUS (exit -7) in phase {startup.phases.name}", *_log(crash.text))
     phase = ORDER[startup.phases.name]
@@ -132,11 +129,11 @@ def _sigbus(startup: Startup, crash: Crash) -> Blame:
     return Blame(cause, True, evidence)
 
 
-def _unknown(startup: Startup, crash: Crash) -> Blame:
+def _unknown(startup: State, crash: Crash) -> Blame:
     return Blame("unknown", False, (*_telling(startup), *_log(crash.text)))
 
 
-def _telling(startup: Startup) -> tuple[str, ...]:
+def _telling(startup: State) -> tuple[str, ...]:
     """The first exception of the first rank that died, then others that differ."""
     raised = startup.failures.exceptions
     lines: list[str] = []

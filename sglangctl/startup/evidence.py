@@ -2,15 +2,11 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
+from sglangctl.startup.state import State
 from sglangctl.util.values import printable
 
-if TYPE_CHECKING:
-    from sglangctl.startup.fold import Startup
 
-
-def stopped(s: Startup) -> tuple[str, ...]:
+def stopped(s: State) -> tuple[str, ...]:
     """Who is stopped, and since when."""
     since = f"since {s.stopped_t:.0f} s after the launch" if s.stopped_t is not None else ""
     if s.ranks.stopped:
@@ -18,7 +14,7 @@ def stopped(s: Startup) -> tuple[str, ...]:
     return (f"the cgroup is frozen {since}",)
 
 
-def state(s: Startup, outcome: str) -> list[str]:
+def state(s: State, outcome: str) -> list[str]:
     """What speaks for `outcome`."""
     lines: list[str] = []
     service = s.service

@@ -1,22 +1,15 @@
-"""The fold itself: takes events one by one, keeps the state, gives the verdict."""
+"""The fold itself: takes events one by one, changes the state, gives the verdict."""
 
 from __future__ import annotations
 
 import math
 from typing import Any
 
-from sglangctl.diagnosis.classify import Context
 from sglangctl.startup import logreader, verdict
 from sglangctl.startup.assessment import Assessment
-from sglangctl.startup.failures import Crash, Failures
-from sglangctl.startup.launched import Launched
-from sglangctl.startup.loglines import Splitter, bar
-from sglangctl.startup.motion import Motion
-from sglangctl.startup.phases import ORDER, Phases
-from sglangctl.startup.progress import Work
-from sglangctl.startup.proof import Proof
-from sglangctl.startup.ranks import Ranks
-from sglangctl.startup.service import Service
+from sglangctl.startup.failures import Crash
+from sglangctl.startup.loglines import bar
+from sglangctl.startup.state import State
 from sglangctl.state.config import Limits
 from sglangctl.systemd.unit_failure import spawn_step
 from sglangctl.util.values import mappings, number, text, whole
@@ -28,34 +21,11 @@ _CORES = 1.3
 _UTILIZATION_PCT = 5.0
 
 
-class Startup:
+class Startup(State):
     """One start of one engine, from its launch on; see the package's docstring for the events."""
 
     def __init__(self, limits: Limits | None = None) -> None:
-        self.limits = limits or Limits()
-        self.now = 0.0
-        self.launched = Launched()
-        self.lines = Splitter()
-        self.phases = Phases()
-        self.work = Work()
-        self.failures = Failures()
-        self.ranks = Ranks()
-        self.motion = Motion()
-        self.service = Service()
-        self.proof = Proof()
-        self.served = False
-        """It served at some time, in this or an earlier state."""
-        self.stop_asked = False
-        """Somebody ended it on purpose (a step event says so) ..."""
-        self.stop_by = ""
-        """... and who, where that is known."""
-        self.exit: dict[str, Any] | None = None
-        self.gpus: list[tuple[float, float]] = []
-        """Memory used and total of each GPU, MiB, in the last GPU event."""
-        self.gpu_busy_t: float | None = None
-        self.cores_t: float | None = None
-        self.stopped_t: float | None = None
-        """Since when a process is stopped or the cgroup frozen."""
+        super().__init__(limits)
         self.judge = verdict.Judge()
 
     def feed(self, event: dict[str, Any]) -> Assessment:
@@ -82,43 +52,6 @@ class Startup:
         """The t at which the verdict may change by time alone; None when it cannot."""
         return self.judge.due(self)
 
-    # What the handlers of log lines use.
-
-    @property
-    def context(self) -> Context:
-        """What the classification of a line depends on."""
-        return Context(
-            phase=self.phases.name,
-            drafter_path=self.launched.drafter_path,
-            tokenizer_path=self.launched.tokenizer
-            if self.launched.tokenizer != self.launched.model
-            else None,
-            speculative=self.launched.speculative,
-            loading_drafter=self.phases.model == "drafter",
-        )
-
-    def advanced(self, changed: bool) -> None:
-        """The phase may have changed: then earlier complaints were not the end."""
-        if changed:
-            self.failures.advance()
-            if ORDER[self.phases.name] > ORDER["loading"]:
-                self.work.end()
-
-    def moved(self, t: float, what: str) -> None:
-        """Something counts as motion; the first sign of life ends `launching`."""
-        self.motion.moved(t, what)
-        self.phases.at_least(t, "importing")
-
-    def server_args(self, line: str) -> None:
-        """The engine's own account of its arguments."""
-        self.launched.server_args(line)
-        self._shape()
-
-    def rolled(self, t: float) -> None:
-        """The engine calls itself ready; true only if the port is ours."""
-        if self.service.identified and not self.failures.crash:
-            self._serving(t, "the engine says that it is ready")
-
     # Events.
 
     def _flush_old(self) -> None:
@@ -127,14 +60,9 @@ class Startup:
             for line in lines.flush():
                 logreader.read(self, self.now, line)
 
-    def _shape(self) -> None:
-        self.phases.world = self.ranks.world = self.launched.world
-        self.phases.drafter = self.launched.drafter
-        self.work.weights_bytes = self.launched.weights_bytes
-
     def _launch(self, t: float, event: dict[str, Any]) -> None:
         self.launched.event(event)
-        self._shape()
+        self.shape()
 
     def _log(self, t: float, event: dict[str, Any]) -> None:
         data = event.get("data")
@@ -150,16 +78,7 @@ class Startup:
 
     def _http(self, t: float, event: dict[str, Any]) -> None:
         if self.service.http(t, event, self.served):
-            self._serving(t, "")
-
-    def _serving(self, t: float, proof: str) -> None:
-        if self.failures.crash is not None or self.exit is not None:
-            return
-        if proof:
-            self.service.good(t, proof)
-        self.served = True
-        self.work.end()
-        self.advanced(self.phases.at_least(t, "serving"))
+            self.serving(t, "")
 
     def _gpu(self, t: float, event: dict[str, Any]) -> None:
         gpus = mappings(event.get("gpus"))
@@ -210,7 +129,7 @@ class Startup:
         if floor is not None:
             self.launched.min_accept_length = floor
         if self.proof.feed(t, event) and self.service.identified:
-            self._serving(t, "a generation came back")
+            self.serving(t, "a generation came back")
 
     def _exit(self, t: float, event: dict[str, Any]) -> None:
         for line in self.lines.flush():
@@ -225,18 +144,6 @@ class Startup:
         if text(event.get("step")) == "stop":
             self.stop_asked = True
             self.stop_by = text(event.get("by")) or self.stop_by
-
-    @property
-    def working_t(self) -> float | None:
-        """When there was last a sign that the engine computes; None without any.
-
-        All processor time flat for 10 s, GPUs at 0 %: whatever is connected, it does not.
-        """
-        motion = self.motion
-        if motion.cpu_known and not motion.gpu_busy and self.now - motion.cpu_last > 10.0:
-            return None
-        signs = (self.gpu_busy_t, self.cores_t, self.service.clients_t)
-        return max((sign for sign in signs if sign is not None), default=None)
 
 
 _KINDS = {

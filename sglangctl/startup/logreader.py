@@ -3,20 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import TYPE_CHECKING
 
 from sglangctl.startup import loglines, phases
 from sglangctl.startup.loglines import Line
+from sglangctl.startup.state import State
 from sglangctl.util.values import printable
 
-if TYPE_CHECKING:
-    from sglangctl.startup.fold import Startup
-
-Handler = Callable[["Startup", float, str, str], bool]
+Handler = Callable[[State, float, str, str], bool]
 """(startup, t, text, rank) -> True when nothing else is to be looked for in the line."""
 
 
-def read(startup: Startup, t: float, line: Line) -> None:
+def read(startup: State, t: float, line: Line) -> None:
     """Take one line."""
     text = line.text
     if line.rank:
@@ -42,7 +39,7 @@ def read(startup: Startup, t: float, line: Line) -> None:
     startup.failures.line(t, line, startup.context)
 
 
-def bar(startup: Startup, t: float, shown: loglines.Bar) -> None:
+def bar(startup: State, t: float, shown: loglines.Bar) -> None:
     """Take one state of a progress bar."""
     if phases.shard_bar(shown):
         startup.phases.at_least(t, "loading")
@@ -58,13 +55,13 @@ def bar(startup: Startup, t: float, shown: loglines.Bar) -> None:
         startup.moved(t, "the log")
 
 
-def _init(startup: Startup, t: float, text: str, rank: str) -> bool:
+def _init(startup: State, t: float, text: str, rank: str) -> bool:
     if text.startswith(("Init torch distributed begin", "Init parallel begin")):
         startup.advanced(startup.phases.connecting(t, rank))
     return False
 
 
-def _load(startup: Startup, t: float, text: str, rank: str) -> bool:
+def _load(startup: State, t: float, text: str, rank: str) -> bool:
     if text.startswith("Load weight begin"):
         before = startup.phases.model
         startup.advanced(startup.phases.load_begin(t, rank))
@@ -75,13 +72,13 @@ def _load(startup: Startup, t: float, text: str, rank: str) -> bool:
     return False
 
 
-def _pool(startup: Startup, t: float, text: str, rank: str) -> bool:
+def _pool(startup: State, t: float, text: str, rank: str) -> bool:
     if text.startswith(("KV Cache is allocated", "Memory pool end")):
         startup.advanced(startup.phases.allocating(t))
     return False
 
 
-def _capture(startup: Startup, t: float, text: str, rank: str) -> bool:
+def _capture(startup: State, t: float, text: str, rank: str) -> bool:
     if " begin" in text[:80]:
         what = text[len("Capture ") : text.find(" begin")]
         for noise in (" CUDA graph", " cuda graph", " NPU graph", " CPU graph"):
@@ -93,7 +90,7 @@ def _capture(startup: Startup, t: float, text: str, rank: str) -> bool:
     return False
 
 
-def _uvicorn(startup: Startup, t: float, text: str, rank: str) -> bool:
+def _uvicorn(startup: State, t: float, text: str, rank: str) -> bool:
     message = text[text.find(" ") :].strip()
     at = message.find('- "')
     if at >= 0:
@@ -112,26 +109,26 @@ def _uvicorn(startup: Startup, t: float, text: str, rank: str) -> bool:
     return False
 
 
-def _rolling(startup: Startup, t: float, text: str, rank: str) -> bool:
+def _rolling(startup: State, t: float, text: str, rank: str) -> bool:
     if text.startswith("The server is fired up and ready to roll!"):
         startup.rolled(t)
     return False
 
 
-def _batch(startup: Startup, t: float, text: str, rank: str) -> bool:
+def _batch(startup: State, t: float, text: str, rank: str) -> bool:
     if not text.startswith(("Prefill batch", "Decode batch")):
         return False
     startup.service.batch(t, text)
     return True
 
 
-def _sigterm(startup: Startup, t: float, text: str, rank: str) -> bool:
+def _sigterm(startup: State, t: float, text: str, rank: str) -> bool:
     if text.startswith(("SIGTERM received", "Signal SIGTERM received", "Gracefully exiting")):
         startup.service.stopping = True
     return False
 
 
-def _health(startup: Startup, t: float, text: str, rank: str) -> bool:
+def _health(startup: State, t: float, text: str, rank: str) -> bool:
     if text.startswith("Health check failed. Server couldn't get a response"):
         if startup.served:
             startup.service.engine_failed(t)
@@ -139,11 +136,11 @@ def _health(startup: Startup, t: float, text: str, rank: str) -> bool:
     return text.startswith("Health check request received during")
 
 
-def _deprecated(startup: Startup, t: float, text: str, rank: str) -> bool:
+def _deprecated(startup: State, t: float, text: str, rank: str) -> bool:
     return " is deprecated and will be removed" in text
 
 
-def _engine(startup: Startup, t: float, text: str, rank: str) -> bool:
+def _engine(startup: State, t: float, text: str, rank: str) -> bool:
     if text.startswith(("Engine startup timings", "Tree cache initialized")):
         startup.advanced(startup.phases.initialised(t))
     return False

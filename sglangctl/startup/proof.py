@@ -1,13 +1,10 @@
-"""What our own generations prove: ready, degraded, or neither, and why."""
+"""What our own generations showed."""
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from sglangctl.util.values import number, printable, text, whole
-
-if TYPE_CHECKING:
-    from sglangctl.startup.fold import Startup
 
 _HUNG_S = 20.0
 """A generation without an answer for this long has not been answered."""
@@ -55,31 +52,3 @@ class Proof:
             fault = text(event.get("fault")) or "its text makes no sense"
             self.error = f"the last generation is not as it should be: {printable(fault)}"
         return True
-
-
-def not_ready(s: Startup) -> str:
-    """Why a good generation does not make it ready yet; empty when it does."""
-    wanted = s.launched.served_name
-    found = s.service.models if s.service.models is not None else s.proof.model and (s.proof.model,)
-    if wanted and found and wanted not in found:
-        return f"the port serves {', '.join(map(printable, found))}, not {printable(wanted)}"
-    world = s.launched.world
-    if s.ranks.seen and s.ranks.alive and world is not None and s.ranks.alive < world:
-        return f"{s.ranks.alive} of {world} ranks are alive"
-    return ""
-
-
-def degraded(s: Startup) -> tuple[str, ...]:
-    """What should be better about a start that is proven to serve."""
-    if not s.launched.speculative:
-        return ()
-    proof = s.proof
-    found: list[str] = []
-    if proof.speculative == "":
-        declared = printable(s.launched.algorithm or "a drafter")
-        found.append(f"speculative decoding is off, declared is {declared}")
-    found += [f"speculative decoding: {printable(fault)}" for fault in proof.faults]
-    accept, floor = proof.accept_length, s.launched.min_accept_length
-    if accept is not None and accept < floor:
-        found.append(f"accept length {accept:.2f} is below {floor:g}: the drafter is of no use")
-    return tuple(found)

@@ -3,16 +3,14 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from sglangctl.startup import evidence, progress
 from sglangctl.startup.assessment import Assessment
 from sglangctl.startup.blame import Blame, blame
 from sglangctl.startup.phases import ORDER
-from sglangctl.startup.proof import degraded, not_ready
-
-if TYPE_CHECKING:
-    from sglangctl.startup.fold import Startup
+from sglangctl.startup.state import State
+from sglangctl.util.values import printable
 
 _HOLD = 0.75
 """Share of `failed_cause_s` that a failure waits for the log's own cause: the rest is left for
@@ -40,7 +38,7 @@ class Judge:
         self._estimate: _Estimate | None = None
         self._evidence: tuple[tuple[Any, ...], tuple[str, ...]] | None = None
 
-    def assess(self, s: Startup) -> Assessment:
+    def assess(self, s: State) -> Assessment:
         """The assessment at `s.now`."""
         if s.launched.foreign:
             return Assessment(
@@ -64,7 +62,7 @@ class Judge:
             stopped_by=self._failed.stopped_by if self._failed and outcome == "failed" else None,
         )
 
-    def due(self, s: Startup) -> float | None:
+    def due(self, s: State) -> float | None:
         """When `assess` may differ by time alone; None: never."""
         if s.launched.foreign:
             return None
@@ -83,7 +81,7 @@ class Judge:
         later = [t for t in times if t > s.now]
         return min(later, default=None)
 
-    def _outcome(self, s: Startup) -> Judged:
+    def _outcome(self, s: State) -> Judged:
         crash = s.failures.crash
         if crash is not None:
             failed = self._fail(s)
@@ -100,7 +98,7 @@ class Judge:
             return ("stalled", None, ())
         return ("pending", None, ())
 
-    def _fail(self, s: Startup) -> Blame | None:
+    def _fail(self, s: State) -> Blame | None:
         """The failure's cause; None while the log is about to name it.
 
         A cause that is not sure may still be bettered within `failed_cause_s`.
@@ -120,7 +118,7 @@ class Judge:
             self._failed = best
         return self._failed
 
-    def _serving(self, s: Startup) -> Judged:
+    def _serving(self, s: State) -> Judged:
         if s.service.silent(s.now, s.limits, s.working_t):
             return ("unresponsive", None, ())
         proof = s.proof
@@ -136,7 +134,7 @@ class Judge:
             return ("degraded", None, worse)
         return ("ready", None, ())
 
-    def _eta(self, s: Startup, counter: progress.Counter | None, outcome: str) -> _Estimate:
+    def _eta(self, s: State, counter: progress.Counter | None, outcome: str) -> _Estimate:
         if s.served or outcome == "failed":
             return _NO_ESTIMATE
         phase = s.phases.name
@@ -147,7 +145,7 @@ class Judge:
             known = self._estimate = _Estimate(key, seconds, error, until)
         return known
 
-    def _state(self, s: Startup, outcome: str) -> tuple[str, ...]:
+    def _state(self, s: State, outcome: str) -> tuple[str, ...]:
         """What is seen, for an outcome that no single line proves."""
         key = (outcome, s.phases.name, int(s.now), s.served, s.service.failed, s.proof.ok)
         if self._evidence is None or self._evidence[0] != key:
@@ -159,7 +157,7 @@ _NO_ESTIMATE = _Estimate(("", 0, 0, ""), None, None, None)
 
 
 def _estimate(
-    s: Startup, counter: progress.Counter | None
+    s: State, counter: progress.Counter | None
 ) -> tuple[float | None, float | None, str | None]:
     """Seconds, half the width, and until what."""
     phase = s.phases.name
@@ -183,3 +181,31 @@ def _estimate(
         if ORDER.get(name, -1) > ORDER[phase] and name != "serving"
     )
     return (round(left + later, 1), round(error + _HISTORY_ERROR * later, 1), "serving")
+
+
+def not_ready(s: State) -> str:
+    """Why a good generation does not make it ready yet; empty when it does."""
+    wanted = s.launched.served_name
+    found = s.service.models if s.service.models is not None else s.proof.model and (s.proof.model,)
+    if wanted and found and wanted not in found:
+        return f"the port serves {', '.join(map(printable, found))}, not {printable(wanted)}"
+    world = s.launched.world
+    if s.ranks.seen and s.ranks.alive and world is not None and s.ranks.alive < world:
+        return f"{s.ranks.alive} of {world} ranks are alive"
+    return ""
+
+
+def degraded(s: State) -> tuple[str, ...]:
+    """What should be better about a start that is proven to serve."""
+    if not s.launched.speculative:
+        return ()
+    proof = s.proof
+    found: list[str] = []
+    if proof.speculative == "":
+        declared = printable(s.launched.algorithm or "a drafter")
+        found.append(f"speculative decoding is off, declared is {declared}")
+    found += [f"speculative decoding: {printable(fault)}" for fault in proof.faults]
+    accept, floor = proof.accept_length, s.launched.min_accept_length
+    if accept is not None and accept < floor:
+        found.append(f"accept length {accept:.2f} is below {floor:g}: the drafter is of no use")
+    return tuple(found)

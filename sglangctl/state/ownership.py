@@ -5,9 +5,9 @@ from __future__ import annotations
 
 from pathlib import Path
 
+from sglangctl.proc import command
 from sglangctl.state.paths import Paths
 from sglangctl.state.switch_error import SwitchError
-from sglangctl.systemd import systemctl
 
 HEAD = "# Made by sglang-provision"
 """First line of each of our units."""
@@ -37,7 +37,7 @@ def weights_in(folder: Path) -> Path | None:
         return None
     names = [word for pattern in WEIGHTS for word in ("-o", "-name", pattern)][1:]
     argv = ["find", "-P", str(folder), "(", *names, ")", "-print0", "-quit"]
-    result = systemctl.run(argv, FIND_S)
+    result = command.run(argv, FIND_S)
     found = result.stdout.partition("\0")[0]
     if found:
         return Path(found)

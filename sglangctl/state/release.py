@@ -21,10 +21,10 @@ from pathlib import Path
 from typing import Any
 
 from sglangctl.masking.masker import secrets_of
+from sglangctl.proc import command
 from sglangctl.state import ownership
 from sglangctl.state.files import sync_folder, write_atomic
 from sglangctl.state.paths import NAME, Paths
-from sglangctl.systemd import systemctl
 from sglangctl.util import os_errors
 
 DIGEST = re.compile(r"[0-9a-f]{12,64}")
@@ -169,7 +169,7 @@ def verify_unit(unit_file: Path, unit: str) -> list[str]:
     folder.mkdir()
     try:
         shutil.copyfile(unit_file, folder / unit)
-        result = systemctl.run(["systemd-analyze", "verify", "--man=no", str(folder / unit)], 60)
+        result = command.run(["systemd-analyze", "verify", "--man=no", str(folder / unit)], 60)
         if result.status is None:
             raise ReleaseError(
                 f"systemd-analyze could not be run ({result.stderr}): is systemd installed?"

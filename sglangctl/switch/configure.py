@@ -55,7 +55,7 @@ def restart_watch(name: str) -> None:
     """SwitchError when systemd does not do it."""
     watch = watch_unit(name)
     for arguments in (("daemon-reload",), ("restart", "--", watch)):
-        result = systemctl.systemctl(*arguments, timeout_s=120)
+        result = systemctl.call(*arguments, timeout_s=120)
         if not result.ok:
             raise SwitchError(
                 f"systemctl {' '.join(arguments)} failed: {result.stderr.strip()}; "

@@ -62,7 +62,8 @@ def stop_plan(
     from sglangctl import free
 
     alone = replace(engine, replaces=())
-    return free.plan(alone, host, siblings, policy="declared", stop=True).to_json()
+    plan = free.plan(alone, host, siblings, policy="declared", stop=True)
+    return free.plan_document(plan)
 
 
 def removal(name: str, paths: Paths) -> dict[str, Any]:

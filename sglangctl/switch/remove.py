@@ -10,6 +10,7 @@ import re
 from pathlib import Path
 from typing import Any
 
+from sglangctl.proc import command
 from sglangctl.state import ownership, release
 from sglangctl.state.config import load_engine
 from sglangctl.state.files import write_atomic
@@ -44,7 +45,7 @@ def remove(name: str, paths: Paths, say: Say) -> None:
         for venv in release.unused_venvs(paths, without=name):
             gone(venv, say)
         gone(unit, say)
-        systemctl.systemctl("daemon-reload")
+        systemctl.call("daemon-reload")
         for path in (
             paths.engine_log(name).parent,
             paths.root / "var/cache/sglang" / name,
@@ -82,7 +83,7 @@ def other_engines(name: str, paths: Paths) -> list[str]:
 def remove_shared(paths: Paths, say: Say) -> None:
     """What all engines of a host share, but for what others put into the same folders."""
     for user in [entry.pw_name for entry in pwd.getpwall() if entry.pw_gecos == OWN_USER]:
-        result = systemctl.run(["userdel", "--", user])
+        result = command.run(["userdel", "--", user])
         if not result.ok:
             raise SwitchError(f"userdel {user} failed: {result.stderr.strip()}")
         say(f"removed user {user}")
@@ -94,7 +95,7 @@ def remove_shared(paths: Paths, say: Say) -> None:
     for venv in paths.venvs.iterdir() if paths.venvs.is_dir() else ():
         if VENV.fullmatch(venv.name):  # one that was never finished
             gone(venv, say)
-    systemctl.systemctl("daemon-reload")
+    systemctl.call("daemon-reload")
     remove_empty(
         paths.state,
         paths.root / "var/log/sglang",
@@ -142,7 +143,7 @@ def gone(path: Path, say: Say) -> None:
 def remove_tree(folder: Path) -> None:
     """By rm(1), which no folder is too deep for, and which leaves what is mounted below alone."""
     argv = ["rm", "-rf", "--one-file-system", "--", str(folder)]
-    result = systemctl.run(argv, RM_S)
+    result = command.run(argv, RM_S)
     if not result.ok or os.path.lexists(folder):
         said = (result.stderr.strip().splitlines() or ["rm gave no reason"])[0]
         raise SwitchError(

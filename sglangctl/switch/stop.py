@@ -47,8 +47,8 @@ def stop_by_name(name: str, say: Say, limit_s: float = 130.0) -> None:
         ("disable", "--quiet", "--", unit, watch),
     ):
         with heartbeat(say, f"systemctl {' '.join(arguments)}", limit_s):
-            result = systemctl.systemctl(*arguments, timeout_s=limit_s)
+            result = systemctl.call(*arguments, timeout_s=limit_s)
         if not result.ok and "not loaded" not in result.stderr and "not exist" not in result.stderr:
             raise SwitchError(f"systemctl {' '.join(arguments)} failed: {result.stderr.strip()}")
     # A stop by SIGKILL (SGLang's own way of ending) leaves the unit failed: this end was wanted.
-    systemctl.systemctl("reset-failed", "--", unit, watch)
+    systemctl.call("reset-failed", "--", unit, watch)

@@ -100,7 +100,7 @@ def switch(
     siblings = [other for other in load_engines(paths) if other.name != engine.name]
     plan = free.plan(engine, load_host(paths), siblings, policy=policy, stop=True)
     if plan.refused:
-        raise SwitchError("nothing was changed. " + "\n".join(plan.as_lines()), status=3)
+        raise SwitchError("nothing was changed. " + "\n".join(free.plan_lines(plan)), status=3)
 
     found = [one for unit in engine.replaces if (one := foreign.record(unit)) is not None]
     known = release.read_state(engine.name, paths)
@@ -168,7 +168,7 @@ def start(engine: EngineConfig, paths: Paths) -> None:
         ("restart", "--no-block", "--", watch),
         ("start", "--no-block", "--", engine.unit),
     ):
-        result = systemctl.systemctl(*arguments, timeout_s=60)
+        result = systemctl.call(*arguments, timeout_s=60)
         # reset-failed of a unit that systemd has not loaded is an error, and means nothing to us.
         if not result.ok and arguments[0] != "reset-failed":
             raise SwitchError(

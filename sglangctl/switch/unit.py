@@ -8,6 +8,7 @@ import time
 from collections.abc import Sequence
 from pathlib import Path
 
+from sglangctl.proc import command
 from sglangctl.state import lock, programs
 from sglangctl.state.files import write_atomic
 from sglangctl.state.paths import Paths
@@ -62,7 +63,7 @@ def start(
     ]
     deadline = time.monotonic() + UNIT_GONE_S
     while True:
-        result = systemctl.run(argv)
+        result = command.run(argv)
         if result.ok:
             return
         # Of a switch that has just ended, the unit stays for a moment.

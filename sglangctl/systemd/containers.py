@@ -8,7 +8,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from sglangctl.systemd import systemctl
+from sglangctl.proc import command
 
 COMMANDS = ("docker", "podman", "nerdctl")
 TIMEOUT_S = 10.0
@@ -33,13 +33,13 @@ def names(wanted: Mapping[str, str | None]) -> dict[str | None, str]:
 def inspect(wanted: Mapping[str, str | None]) -> dict[str, Container]:
     """Id -> container, for ids with the command that probably knows them (None: try all)."""
     found: dict[str, Container] = {}
-    for command in COMMANDS:
+    for program in COMMANDS:
         ids = [key for key, engine in wanted.items() if key not in found]
-        ids = [key for key in ids if wanted[key] in (None, command)]
-        if ids and shutil.which(command):
+        ids = [key for key in ids if wanted[key] in (None, program)]
+        if ids and shutil.which(program):
             # An unknown id makes the status 1, and the others are still printed.
-            result = systemctl.run([command, "inspect", "--type=container", "--", *ids], TIMEOUT_S)
-            for container in parse(result.stdout, command):
+            result = command.run([program, "inspect", "--type=container", "--", *ids], TIMEOUT_S)
+            for container in parse(result.stdout, program):
                 found[container.id] = container
     return found
 
@@ -67,11 +67,11 @@ def parse(text: str, command: str) -> list[Container]:
     return found
 
 
-def stop(container: Container, seconds: int, timeout_s: float) -> systemctl.Result:
+def stop(container: Container, seconds: int, timeout_s: float) -> command.Result:
     """`docker stop`: SIGTERM, after `seconds` SIGKILL; its restart policy does not bring it back
     before the engine itself restarts."""
     argv = [container.command, "stop", f"--time={seconds}", "--", container.id]
-    return systemctl.run(argv, timeout_s)
+    return command.run(argv, timeout_s)
 
 
 def _part(document: Mapping[str, Any], name: str) -> Mapping[str, Any]:

@@ -3,43 +3,8 @@
 from __future__ import annotations
 
 import os
-import subprocess
-from collections.abc import Sequence
-from dataclasses import dataclass
 
-
-@dataclass(frozen=True)
-class Result:
-    """One command's end: exit status (None: it could not be run or ran out of time), output."""
-
-    status: int | None
-    stdout: str
-    stderr: str
-
-    @property
-    def ok(self) -> bool:
-        return self.status == 0
-
-
-def run(argv: Sequence[str], timeout_s: float = 30.0) -> Result:
-    """Run a command without a shell, in the C locale; never raises for what the command does."""
-    try:
-        done = subprocess.run(
-            list(argv),
-            stdin=subprocess.DEVNULL,
-            capture_output=True,
-            timeout=timeout_s,
-            env={**os.environ, "LC_ALL": "C.UTF-8", "SYSTEMD_COLORS": "0", "SYSTEMD_PAGER": ""},
-        )
-    except subprocess.TimeoutExpired:
-        return Result(None, "", f"{argv[0]} did not answer within {timeout_s:g} s")
-    except OSError as error:
-        return Result(None, "", str(error))
-    return Result(
-        done.returncode,
-        done.stdout.decode("utf-8", "backslashreplace"),
-        done.stderr.decode("utf-8", "backslashreplace"),
-    )
+from sglangctl.proc.command import Result, run
 
 
 def booted() -> bool:
@@ -47,7 +12,7 @@ def booted() -> bool:
     return os.path.isdir("/run/systemd/system")
 
 
-def systemctl(*arguments: str, timeout_s: float = 30.0) -> Result:
+def call(*arguments: str, timeout_s: float = 30.0) -> Result:
     """`systemctl ARGUMENTS`."""
     return run(["systemctl", *arguments], timeout_s)
 
@@ -56,5 +21,5 @@ def version() -> str | None:
     """systemd's version; None when it is not the init of this machine or does not answer."""
     if not booted():
         return None
-    result = systemctl("show", "--property=Version")
+    result = call("show", "--property=Version")
     return result.stdout.strip().partition("=")[2] or None if result.ok else None

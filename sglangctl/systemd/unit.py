@@ -210,7 +210,7 @@ def show(names: Iterable[str], timeout_s: float = 30.0) -> dict[str, Unit] | Non
         return {}
     if not systemctl.booted():
         return None
-    result = systemctl.systemctl(
+    result = systemctl.call(
         "show", "--property=" + ",".join(PROPERTIES), "--", *asked, timeout_s=timeout_s
     )
     if not result.ok:

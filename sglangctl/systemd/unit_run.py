@@ -11,6 +11,7 @@ import os
 import time
 from typing import Any
 
+from sglangctl.proc import command
 from sglangctl.systemd import systemctl
 from sglangctl.systemd.unit import find, returncode
 
@@ -77,7 +78,7 @@ def logged(invocation_id: str, *message_ids: str) -> list[dict[str, Any]]:
     """systemd's own entries of some kinds on a run, oldest first; empty where it has no journal."""
     if not invocation_id:
         return []
-    result = systemctl.run(
+    result = command.run(
         [
             "journalctl",
             "--no-pager",
@@ -103,7 +104,7 @@ def logged(invocation_id: str, *message_ids: str) -> list[dict[str, Any]]:
 def being_stopped(unit: str, invocation_id: str) -> bool:
     """Whether somebody asked systemd to stop (or restart) this run: a job says so, or, when that
     is done already, the system's journal."""
-    result = systemctl.systemctl("list-jobs", "--no-legend", "--plain", "--full", timeout_s=5.0)
+    result = systemctl.call("list-jobs", "--no-legend", "--plain", "--full", timeout_s=5.0)
     for line in result.stdout.splitlines():
         words = line.split()
         if len(words) >= 3 and words[1] == unit and words[2] in ("stop", "restart"):

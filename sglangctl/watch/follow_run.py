@@ -219,7 +219,7 @@ class Follow:
         step: dict[str, Any] = {"step": "stacks", "files": taken}
         self._recorder.record(self.run.t(), "step", **step)
         self._collection.stopping("sglangctl watch: restart_unresponsive")
-        result = systemctl.systemctl("restart", "--no-block", "--", self.config.unit)
+        result = systemctl.call("restart", "--no-block", "--", self.config.unit)
         if not result.ok:
             self._show(f"{self.config.name}: restart failed: {result.stderr.strip()[:200]}")
 

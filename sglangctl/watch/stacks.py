@@ -8,8 +8,8 @@ from collections.abc import Iterable
 from pathlib import Path
 
 from sglangctl.engine.processes import Process
+from sglangctl.proc import command
 from sglangctl.state.release import venv_of
-from sglangctl.systemd import systemctl
 
 PATIENCE_S = 10.0
 """For one process: a stopped one answers only with --nonblocking."""
@@ -36,7 +36,7 @@ def take(folder: Path, release: Path, main_pid: int, processes: Iterable[Process
     for process in processes:
         if not (process.pid == main_pid or process.is_essential):
             continue
-        result = systemctl.run(
+        result = command.run(
             [program, "dump", "--nonblocking", "--pid", str(process.pid)], PATIENCE_S
         )
         file = folder / f"stacks-{process.pid}.txt"

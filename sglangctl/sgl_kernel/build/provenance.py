@@ -9,12 +9,12 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
+from sglangctl.proc import command
 from sglangctl.sgl_kernel.build.compile import Compiled
 from sglangctl.sgl_kernel.build.request import Request
 from sglangctl.sgl_kernel.build.source import Source
 from sglangctl.sgl_kernel.build.toolkit import Toolkit
 from sglangctl.sgl_kernel.venv import Venv
-from sglangctl.systemd import systemctl
 
 PINNED = re.compile(r"\"(?:URL_HASH|GIT_TAG)\"\s+\"([^\"]+)\"|(?:URL_HASH|GIT_TAG)\s+([^\s\")]+)")
 
@@ -60,7 +60,7 @@ def revisions(folder: Path) -> dict[str, str]:
     for source in sorted(folder.glob("*-src")):
         name = source.name[: -len("-src")]
         head = (
-            systemctl.run(["git", "-C", str(source), "rev-parse", "HEAD"])
+            command.run(["git", "-C", str(source), "rev-parse", "HEAD"])
             if (source / ".git").exists()
             else None
         )
@@ -78,6 +78,6 @@ def revisions(folder: Path) -> dict[str, str]:
 
 def first_line(argv: list[str]) -> str:
     """What a program says of its version; `unknown` when it does not run."""
-    result = systemctl.run(argv)
+    result = command.run(argv)
     lines = result.stdout.strip().splitlines()
     return lines[0][:200] if result.ok and lines else "unknown"

@@ -12,10 +12,10 @@ import shutil
 from dataclasses import dataclass
 from pathlib import Path
 
+from sglangctl.proc import command
 from sglangctl.sgl_kernel.build import command_line
 from sglangctl.sgl_kernel.build.record import BuildError
 from sglangctl.sgl_kernel.build.request import SUBDIRECTORIES, Request
-from sglangctl.systemd import systemctl
 
 STAMP = ".sglangctl-source.json"
 NETWORK = "give the build host a way to kernel.git.url, or name a copy that it can reach"
@@ -49,7 +49,7 @@ def prepare(request: Request, folder: Path, log: Path) -> Source:
     project = find_project(target, request.subdirectory)
     inside = project.relative_to(target).as_posix()
     spec = request.inputs.commit + (f":{inside}" if inside != "." else "^{tree}")
-    tree = systemctl.run(["git", "-C", str(target), "rev-parse", spec])
+    tree = command.run(["git", "-C", str(target), "rev-parse", spec])
     if not tree.ok:
         raise BuildError(f"git cannot name the tree of {inside}: {tree.stderr.strip()}", NETWORK)
     return Source(project, tree.stdout.strip())

@@ -9,7 +9,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
-from sglangctl.systemd import systemctl
+from sglangctl.proc import command
 
 RELEASE = re.compile(r"release (\d+)\.(\d+), V([\d.]+)")
 
@@ -48,7 +48,7 @@ def ask(nvcc: Path) -> Toolkit | None:
     """What this nvcc says of itself; None when it does not run."""
     if not os.access(nvcc, os.X_OK):
         return None
-    result = systemctl.run([str(nvcc), "--version"])
+    result = command.run([str(nvcc), "--version"])
     match = RELEASE.search(result.stdout)
     if not result.ok or not match:
         return None

@@ -12,7 +12,7 @@ import subprocess
 from collections.abc import Sequence
 from pathlib import Path
 
-from sglangctl.proc import memory, procfs
+from sglangctl.proc import command, memory, procfs
 from sglangctl.sgl_kernel.build import jobs
 from sglangctl.sgl_kernel.build.record import JOURNAL, BuildError
 from sglangctl.sgl_kernel.build.request import Request, folder
@@ -41,7 +41,7 @@ def start(request: Request, paths: Paths) -> str:
             _start_session(argv, root)
             return "started"
         # It returns when the program runs (Type=exec): from then on the unit is active.
-        done = systemctl.run(["systemd-run", *properties(request), "--", *argv], timeout_s=120)
+        done = command.run(["systemd-run", *properties(request), "--", *argv], timeout_s=120)
         if not done.ok and not running(request.key, paths):
             raise BuildError(
                 f"systemd-run does not start the build: {done.stderr.strip()}",

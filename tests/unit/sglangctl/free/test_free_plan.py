@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 
 from sglangctl.free import verdicts
 from sglangctl.free.model import Plan
+from sglangctl.free.text import plan_document, plan_lines
 from sglangctl.gpu import gpus
 from sglangctl.holders import classes
 from sglangctl.holders.survey import Holder
@@ -30,8 +31,8 @@ def ends(made: Plan) -> list[int]:
 def test_nothing_to_do() -> None:
     made = plan(engine=replace(KIMI, replaces=()))
     assert made.empty
-    assert made.as_lines() == ["GPUs 0, 1 of kimi: nothing is in the way"]
-    assert made.to_json()["empty"] is True
+    assert plan_lines(made) == ["GPUs 0, 1 of kimi: nothing is in the way"]
+    assert plan_document(made)["empty"] is True
 
 
 def test_a_unit_that_is_not_there_is_noted_and_no_failure() -> None:
@@ -40,10 +41,10 @@ def test_a_unit_that_is_not_there_is_noted_and_no_failure() -> None:
         "since, or misspelt)"
     )
     made = plan()
-    assert made.as_lines() == ["GPUs 0, 1 of kimi: nothing is in the way", note]
+    assert plan_lines(made) == ["GPUs 0, 1 of kimi: nothing is in the way", note]
     assert not made.refused
     stopped = unit("vllm-kimi.service", ActiveState="inactive", UnitFileState="disabled")
-    assert note not in plan(units=(stopped,)).as_lines()
+    assert note not in plan_lines(plan(units=(stopped,)))
 
 
 def test_the_hint_stops_the_engine_too_where_that_is_on_these_gpus() -> None:
@@ -93,7 +94,7 @@ def test_a_refusal_says_who_why_and_the_exact_line_that_would_allow_it() -> None
     made = plan(holder(41, "engine"), holder(42, "replaced"))
     (refusal,) = made.refused
     assert (refusal.pid, refusal.allow) == (41, f"{FREE} --policy engines")
-    lines = made.as_lines()
+    lines = plan_lines(made)
     assert lines[0] == (
         "refused, nothing is changed: GPUs 0, 1 of kimi are held by what may not be ended"
     )
@@ -167,7 +168,7 @@ def test_a_replaced_unit_is_stopped_and_disabled_with_all_that_is_in_it() -> Non
         "enabled",
     )
     assert ends(made) == []
-    assert made.as_lines() == [
+    assert plan_lines(made) == [
         "stop and disable vllm-kimi.service (replaced; active, enabled, 2 processes): "
         "the inventory replaces it",
         "  ends with it: 20 title of 20 (replaced, GPU 0, user bob)",
@@ -289,10 +290,10 @@ def test_a_container_is_stopped_through_its_engine_only_if_named() -> None:
 def test_the_plan_is_a_document_and_harmless_text() -> None:
     nasty = holder(99, "engine", title="VLLM::\\x1b[31m", command=("VLLM::\x1b[31m",))
     made = plan(replace(nasty, title=terminal.harmless("VLLM::\x1b[31m\n$(reboot)")))
-    document = json.loads(json.dumps(made.to_json()))
+    document = json.loads(json.dumps(plan_document(made)))
     assert document["refused"][0]["class"] == "engine"
-    assert document["lines"] == made.as_lines()
-    assert all(line == terminal.harmless(line) for line in made.as_lines())
+    assert document["lines"] == plan_lines(made)
+    assert all(line == terminal.harmless(line) for line in plan_lines(made))
 
 
 def test_what_cannot_be_known_is_said() -> None:

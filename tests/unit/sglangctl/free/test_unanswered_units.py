@@ -13,6 +13,7 @@ import pytest
 
 from sglangctl import free
 from sglangctl.free import ladder
+from sglangctl.free.text import plan_document, plan_lines
 from sglangctl.gpu import gpus
 from sglangctl.proc import open_files
 from sglangctl.state import release
@@ -60,7 +61,7 @@ def test_a_plan_refuses_and_says_what_to_do(told: Told) -> None:
     with holding(open_files.DEVICES, "0", ["VLLM::Worker"]) as child:
         plan = free.plan(KIMI, HostConfig(), [], policy="all", stop=True)
         assert plan.refused and plan.blind
-        lines = "\n".join(plan.as_lines())
+        lines = "\n".join(plan_lines(plan))
         assert lines.startswith("refused, nothing is changed: ")
         assert f"cannot look at {KIMI.unit}, {OLD}: systemctl show does not answer" in lines
         assert "call this again" in lines
@@ -132,7 +133,7 @@ def test_without_systemd_there_are_no_units_and_no_refusal(
 
 def test_a_refusal_of_this_kind_is_a_document_too() -> None:
     made: Any = made_plan(unseen=(OLD,), units=())
-    document = json.loads(json.dumps(made.to_json()))
+    document = json.loads(json.dumps(plan_document(made)))
     assert document["refused"][0]["class"] == "unseen"
     assert document["refused"][0]["who"] == OLD
     assert document["units_to_stop"] == [] and document["empty"] is False

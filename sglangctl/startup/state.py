@@ -1,0 +1,110 @@
+"""What is known of one start: the fold changes it, the verdict is read from it."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from sglangctl.diagnosis.classify import Context
+from sglangctl.startup.failures import Failures
+from sglangctl.startup.launched import Launched
+from sglangctl.startup.loglines import Splitter
+from sglangctl.startup.motion import Motion
+from sglangctl.startup.phases import ORDER, Phases
+from sglangctl.startup.progress import Work
+from sglangctl.startup.proof import Proof
+from sglangctl.startup.ranks import Ranks
+from sglangctl.startup.service import Service
+from sglangctl.state.config import Limits
+
+
+class State:
+    """The parts that events change, and what several of them have in common."""
+
+    def __init__(self, limits: Limits | None = None) -> None:
+        self.limits = limits or Limits()
+        self.now = 0.0
+        self.launched = Launched()
+        self.lines = Splitter()
+        self.phases = Phases()
+        self.work = Work()
+        self.failures = Failures()
+        self.ranks = Ranks()
+        self.motion = Motion()
+        self.service = Service()
+        self.proof = Proof()
+        self.served = False
+        """It served at some time, in this or an earlier state."""
+        self.stop_asked = False
+        """Somebody ended it on purpose (a step event says so) ..."""
+        self.stop_by = ""
+        """... and who, where that is known."""
+        self.exit: dict[str, Any] | None = None
+        self.gpus: list[tuple[float, float]] = []
+        """Memory used and total of each GPU, MiB, in the last GPU event."""
+        self.gpu_busy_t: float | None = None
+        self.cores_t: float | None = None
+        self.stopped_t: float | None = None
+        """Since when a process is stopped or the cgroup frozen."""
+
+    @property
+    def context(self) -> Context:
+        """What the classification of a line depends on."""
+        return Context(
+            phase=self.phases.name,
+            drafter_path=self.launched.drafter_path,
+            tokenizer_path=self.launched.tokenizer
+            if self.launched.tokenizer != self.launched.model
+            else None,
+            speculative=self.launched.speculative,
+            loading_drafter=self.phases.model == "drafter",
+        )
+
+    def advanced(self, changed: bool) -> None:
+        """The phase may have changed: then earlier complaints were not the end."""
+        if changed:
+            self.failures.advance()
+            if ORDER[self.phases.name] > ORDER["loading"]:
+                self.work.end()
+
+    def moved(self, t: float, what: str) -> None:
+        """Something counts as motion; the first sign of life ends `launching`."""
+        self.motion.moved(t, what)
+        self.phases.at_least(t, "importing")
+
+    def server_args(self, line: str) -> None:
+        """The engine's own account of its arguments."""
+        self.launched.server_args(line)
+        self.shape()
+
+    def rolled(self, t: float) -> None:
+        """The engine calls itself ready; true only if the port is ours."""
+        if self.service.identified and not self.failures.crash:
+            self.serving(t, "the engine says that it is ready")
+
+    def shape(self) -> None:
+        """What is known of the launch, handed to those who count by it."""
+        self.phases.world = self.ranks.world = self.launched.world
+        self.phases.drafter = self.launched.drafter
+        self.work.weights_bytes = self.launched.weights_bytes
+
+    def serving(self, t: float, proof: str) -> None:
+        """It serves, by this proof (where there is a new one)."""
+        if self.failures.crash is not None or self.exit is not None:
+            return
+        if proof:
+            self.service.good(t, proof)
+        self.served = True
+        self.work.end()
+        self.advanced(self.phases.at_least(t, "serving"))
+
+    @property
+    def working_t(self) -> float | None:
+        """When there was last a sign that the engine computes; None without any.
+
+        All processor time flat for 10 s, GPUs at 0 %: whatever is connected, it does not.
+        """
+        motion = self.motion
+        if motion.cpu_known and not motion.gpu_busy and self.now - motion.cpu_last > 10.0:
+            return None
+        signs = (self.gpu_busy_t, self.cores_t, self.service.clients_t)
+        return max((sign for sign in signs if sign is not None), default=None)
