@@ -11,7 +11,7 @@ from sglangctl.gpu import gpus
 from sglangctl.holders.survey import Holder
 from sglangctl.state.config import EngineConfig, HostConfig
 from sglangctl.systemd.containers import Container
-from sglangctl.systemd.units import Unit
+from sglangctl.systemd.unit import Unit
 from tests.support.engine_config import ENGINE
 
 KIMI = replace(ENGINE, gpus=(0, 1), replaces=("vllm-kimi.service",))
