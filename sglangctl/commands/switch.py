@@ -17,7 +17,7 @@ import sys
 from pathlib import Path
 
 from sglangctl import free
-from sglangctl.state.config import ConfigError
+from sglangctl.state.config import ConfigError, require_known
 from sglangctl.state.lock import Busy
 from sglangctl.state.paths import Paths
 from sglangctl.state.release import ReleaseError
@@ -49,7 +49,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def run(args: argparse.Namespace) -> int:
     paths = Paths()
     try:
-        paths.engine_state(args.name)
+        require_known(args.name, paths)
         if args.commit:
             commit(args.name, args.commit, paths)
         elif args.follow:
