@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from sglangctl.startup import Assessment, Startup
+from sglangctl.startup.ranks import STOPPED_S
 from sglangctl.state import journal
 from sglangctl.util import os_errors
 from sglangctl.util.terminal import harmless
@@ -31,7 +32,7 @@ def changes(events: Iterable[journal.Event]) -> Iterator[Assessment]:
     """The first assessment and every one whose phase, outcome or cause differs from the last.
 
     Only what a watcher sees counts: `injected` and recorded `verdict` events are skipped. After
-    the last event the fold is given the time that it still waits for (at most two seconds),
+    the last event the fold is given the time that it still waits for (at most three seconds),
     and what it says then carries the last event's t.
     """
     startup = Startup()
@@ -46,14 +47,14 @@ def changes(events: Iterable[journal.Event]) -> Iterator[Assessment]:
         if key != last:
             last = key
             yield assessment
-    if t is None or startup.failures.crash is None:
+    if t is None or (startup.failures.crash is None and startup.stopped_t is None):
         return
-    due = startup.due
-    if due is None or due > t + startup.limits.failed_cause_s:
-        return
-    assessment = startup.tick(due)
-    if (assessment.phase, assessment.outcome, assessment.cause) != last:
-        yield Assessment(**{**vars(assessment), "t": t})
+    end = t + max(startup.limits.failed_cause_s, STOPPED_S)
+    while (due := startup.due) is not None and due <= end:
+        assessment = startup.tick(due)
+        if (assessment.phase, assessment.outcome, assessment.cause) != last:
+            yield Assessment(**{**vars(assessment), "t": t})
+            return
 
 
 def line(assessment: Assessment) -> str:

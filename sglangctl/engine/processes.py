@@ -31,6 +31,7 @@ class Process:
     start: int
     exit_code: int | None = None
     """Of a zombie that did not end well, negative for a signal; None: unknown."""
+    ppid: int = 0
 
     def event(self) -> dict[str, Any]:
         """One entry of a `process` event."""
@@ -42,6 +43,8 @@ class Process:
             "cpu_s": round(self.cpu_s, 2),
             "read_bytes": self.read_bytes,
             "rss_mib": round(self.rss_mib),
+            "ppid": self.ppid,
+            "start": self.start,
             **ended,
         }
 
@@ -66,8 +69,8 @@ class Collector:
     def sample(self, pids: Iterable[int]) -> list[Process]:
         """The processes of `pids` that are there, ascending; our own helpers left out.
 
-        And those of the last look that are zombies now: a cgroup does not list them, and how they
-        ended is to be had of them alone.
+        And of the last look's those that are zombies now (a cgroup does not list them, and how they
+        ended is to be had of them alone), and ranks that left the cgroup: they are not dead.
         """
         found: list[Process] = []
         listed = set(pids)
@@ -75,13 +78,16 @@ class Collector:
             stat = procfs.stat(pid)
             if stat is None:
                 continue
-            if pid not in listed and (stat.state not in DEAD or stat.start != self._before[pid]):
-                continue
             key = (pid, stat.start)
+            if pid not in listed and (
+                stat.start != self._before[pid]
+                or (stat.state not in DEAD and not self._names.get(key, "").startswith("sglang::"))
+            ):
+                continue
             argv = procfs.cmdline(pid)
             if is_helper(argv):
                 continue
-            name = " ".join(mask_argv(argv))[:NAME_KEPT] or self._names.get(key) or stat.comm
+            name = _shown(mask_argv(argv)) or self._names.get(key) or stat.comm
             if argv:
                 self._names[key] = name
             found.append(
@@ -94,6 +100,7 @@ class Collector:
                     rss_mib=stat.rss_mib,
                     start=stat.start,
                     exit_code=_exit_code(stat),
+                    ppid=stat.ppid,
                 )
             )
         self._before = {process.pid: process.start for process in found}
@@ -129,14 +136,21 @@ def wrong(processes: Iterable[Process]) -> list[str]:
     """Ranks and detokenizer that are stopped or dead, in words."""
     return [
         f"{process.name} (pid {process.pid}) is {'stopped' if process.state in STOPPED else 'dead'}"
-        for process in processes
+        for process in _own(processes)
         if process.is_essential and process.state in STOPPED | DEAD
     ]
 
 
+def _own(processes: Iterable[Process]) -> list[Process]:
+    """Without what a rank has forked: such a child has its parent's title."""
+    processes = list(processes)
+    titles = {process.pid: process.name for process in processes if process.is_essential}
+    return [process for process in processes if titles.get(process.ppid) != process.name]
+
+
 def ranks_alive(processes: Iterable[Process]) -> int | None:
     """Schedulers that are not dead; None where no process carries an SGLang title to tell by."""
-    processes = list(processes)
+    processes = _own(processes)
     if not any(process.name.startswith("sglang::") for process in processes):
         return None
     return sum(process.is_rank and process.state not in DEAD for process in processes)
@@ -161,6 +175,14 @@ def group_of(pid: int) -> list[int]:
         members |= children
         grown = bool(children)
     return sorted(members - {os.getpid()})
+
+
+def _shown(argv: list[str]) -> str:
+    """A command line, cut; of a script that Python runs from afar the end of its path."""
+    name = " ".join(argv)
+    if len(name) > NAME_KEPT and len(argv) > 1 and argv[1].endswith(".py"):
+        name = f"{os.path.basename(argv[0])} ...{argv[1][-60:]}"
+    return name[:NAME_KEPT]
 
 
 def _exit_code(stat: procfs.Stat) -> int | None:

@@ -16,8 +16,9 @@ log      data
 http     path, status, error, seconds; models (ids, of /v1/models); clients (connections to the
          port that are not ours); tokens, running, queued (of /metrics)
 gpu      gpus: memory_used_mib, memory_total_mib, utilization_pct, ours_mib (our processes' share)
-process  processes: pid, name, state, cpu_s, read_bytes, exit_code (of a zombie); frozen (the cgroup is), oom_kills (a
-         counter since the launch: v2 memory.events oom_kill, v1 memory.oom_control oom_kill)
+process  processes: pid, name, state, cpu_s, read_bytes, exit_code (of a zombie), ppid, start (clock
+         ticks since boot); frozen (the cgroup is), oom_kills (a counter since the launch: v2
+         memory.events oom_kill, v1 memory.oom_control oom_kill)
 socket   port, owner_pid, ours
 generate status, seconds, text_ok, accept_length, model, models, speculative (the algorithm that
          runs, "" for none), speculative_faults, tokens_per_s, error, fault, min_accept_length

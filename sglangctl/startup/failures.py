@@ -120,6 +120,11 @@ class Failures:
             elif self.crash.code is None and crash.code is not None:
                 self.crash = replace(self.crash, code=crash.code)
 
+    def take_back(self) -> None:
+        """A later look found the rank that one look had missed."""
+        if self.crash is not None and self.crash.source == "process":
+            self.crash = None
+
     def advance(self) -> None:
         """The start got further: what was said before was not its end."""
         if self.crash is None:

@@ -103,7 +103,10 @@ class Startup(State):
         ranks = self.ranks
         ranks.feed(t, event)
         if isinstance(event.get("processes"), list):
-            self.motion.processes(t, ranks.cpu_s, ranks.read_bytes, ranks.compiling, ranks.running)
+            working = ranks.compilers.working
+            if working:
+                self.compiled = (t, working)
+            self.motion.processes(t, ranks.cpu_s, ranks.read_bytes, working, ranks.running)
             self.work.read(t, ranks.read_bytes)
             if ranks.cpu_s > 0:
                 self.phases.at_least(t, "importing")
@@ -111,11 +114,8 @@ class Startup(State):
                 self.cores_t = t
             if ranks.lost and not self.service.stopping and not self.stop_asked:
                 self.failures.sign(Crash(t, "process", ranks.lost[0]))
-        if ranks.stopped or ranks.frozen:
-            if self.stopped_t is None:
-                self.stopped_t = t
-        else:
-            self.stopped_t = None
+            elif not ranks.lost and self.judge.undecided:
+                self.failures.take_back()
 
     def _socket(self, t: float, event: dict[str, Any]) -> None:
         if (number(event.get("clients")) or 0.0) > 0:

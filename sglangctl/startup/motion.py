@@ -49,11 +49,16 @@ class Motion:
             self.moved(t, "GPU memory")
 
     def processes(
-        self, t: float, cpu_s: float, read_bytes: float, compiling: bool, running: bool
+        self,
+        t: float,
+        cpu_s: float,
+        read_bytes: float,
+        compiling: tuple[str, ...],
+        running: bool,
     ) -> None:
         """Sums over the engine's processes: processor seconds and bytes read.
 
-        compiling: a compiler got on; running: a process wants more processor time than it gets.
+        compiling: compilers that got on; running: a process wants more processor time than it gets.
         """
         self.cpu_known = True
         if self._read is None or abs(read_bytes - self._read) >= READ_STEP_BYTES:
@@ -61,7 +66,7 @@ class Motion:
                 self.moved(t, "bytes read")
             self._read = read_bytes
         if compiling:
-            self.moved(t, "a compiler")
+            self.moved(t, f"a compiler ({', '.join(compiling)})")
         if self._cpu is None:
             self._cpu = (t, cpu_s)
             self.cpu_last = t

@@ -12,8 +12,8 @@ from sglangctl.startup.motion import Motion
 from sglangctl.startup.phases import ORDER, Phases
 from sglangctl.startup.progress import Work
 from sglangctl.startup.proof import Proof
-from sglangctl.startup.ranks import Ranks
-from sglangctl.startup.service import Service
+from sglangctl.startup.ranks import STOPPED_S, Ranks
+from sglangctl.startup.service import WORKING_S, Service
 from sglangctl.state.config import Limits
 
 
@@ -43,8 +43,25 @@ class State:
         """Memory used and total of each GPU, MiB, in the last GPU event."""
         self.gpu_busy_t: float | None = None
         self.cores_t: float | None = None
-        self.stopped_t: float | None = None
-        """Since when a process is stopped or the cgroup frozen."""
+        self.compiled: tuple[float, tuple[str, ...]] | None = None
+        """When a compiler was last seen at work, and which."""
+
+    @property
+    def stopped_t(self) -> float | None:
+        """Since when a process is stopped or the cgroup frozen, as far as the looks tell."""
+        return self.ranks.stopped_t
+
+    @property
+    def stopped(self) -> bool:
+        """Whether it is certain that a process is stopped: another look saw it, or none came."""
+        since = self.stopped_t
+        return since is not None and (self.ranks.stopped_sure or self.now >= since + STOPPED_S)
+
+    @property
+    def compiling(self) -> tuple[str, ...]:
+        """Which compilers were at work a moment ago."""
+        at_work = self.compiled is not None and self.now - self.compiled[0] <= WORKING_S
+        return self.compiled[1] if self.compiled is not None and at_work else ()
 
     @property
     def context(self) -> Context:
@@ -106,5 +123,6 @@ class State:
         motion = self.motion
         if motion.cpu_known and not motion.gpu_busy and self.now - motion.cpu_last > 10.0:
             return None
-        signs = (self.gpu_busy_t, self.cores_t, self.service.clients_t)
+        compiled_t = self.compiled[0] if self.compiled is not None else None
+        signs = (self.gpu_busy_t, self.cores_t, self.service.clients_t, compiled_t)
         return max((sign for sign in signs if sign is not None), default=None)

@@ -9,6 +9,7 @@ from sglangctl.startup import evidence, progress
 from sglangctl.startup.assessment import Assessment
 from sglangctl.startup.blame import Blame, blame
 from sglangctl.startup.phases import ORDER
+from sglangctl.startup.ranks import STOPPED_S
 from sglangctl.startup.state import State
 from sglangctl.util.values import printable
 
@@ -37,6 +38,11 @@ class Judge:
         self._failed: Blame | None = None
         self._estimate: _Estimate | None = None
         self._evidence: tuple[tuple[Any, ...], tuple[str, ...]] | None = None
+
+    @property
+    def undecided(self) -> bool:
+        """No failure was said yet."""
+        return self._failed is None
 
     def assess(self, s: State) -> Assessment:
         """The assessment at `s.now`."""
@@ -72,6 +78,8 @@ class Judge:
             times.append(crash.t + _HOLD * s.limits.failed_cause_s)
         if s.lines.tail:
             times.append(s.lines.tail_t + 0.5)
+        if s.stopped_t is not None:
+            times.append(s.stopped_t + STOPPED_S)
         if self._failed is None:
             if s.served:
                 if s.service.failed or s.proof.hung:
@@ -87,7 +95,7 @@ class Judge:
             failed = self._fail(s)
             if failed is not None:
                 return ("failed", failed.cause, failed.evidence)
-        if s.stopped_t is not None:
+        if s.stopped:
             outcome = "unresponsive" if s.served else "stalled"
             return (outcome, "rank-stopped", evidence.stopped(s))
         if s.served:
@@ -109,11 +117,14 @@ class Judge:
             self._failed.sure or s.now > crash.t + s.limits.failed_cause_s
         ):
             return self._failed
+        settled = s.now >= crash.t + _HOLD * s.limits.failed_cause_s or s.exit is not None
+        if crash.source == "process" and not s.ranks.lost_sure and not settled:
+            # One look that missed a rank decides nothing.
+            return None
         best = blame(s, crash)
         # What the engine says itself comes after the words of the process that died; a process
         # event may come before them, and a traceback's last line is the one that counts.
         waiting = s.failures.open or crash.source == "process"
-        settled = s.now >= crash.t + _HOLD * s.limits.failed_cause_s or s.exit is not None
         if best.sure or settled or not waiting or self._failed is not None:
             self._failed = best
         return self._failed

@@ -203,10 +203,13 @@ class Follow:
 
     def _restart_if_due(self) -> None:
         """Restart an engine that no longer answers, where the inventory wants that: the stacks
-        first, then systemd's restart, once a run."""
+        first, then systemd's restart, once a run. One that compiles answers when it is done."""
         wanted = self.config.readiness.restart_unresponsive and self.run.folder is not None
         since = self._unresponsive_t
         if not wanted or self._restarted or since is None:
+            return
+        if self._recorder.compiling:
+            self._unresponsive_t = self.run.t()
             return
         if self.run.t() - since < self.config.limits.restart_unresponsive_s:
             return

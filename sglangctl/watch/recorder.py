@@ -72,6 +72,11 @@ class Recorder:
         return self.outcome in UP
 
     @property
+    def compiling(self) -> bool:
+        """Whether the engine compiles kernels just now."""
+        return bool(self._startup.compiling)
+
+    @property
     def due(self) -> float | None:
         """When time alone may change the verdict, in seconds since the launch."""
         return self._startup.due

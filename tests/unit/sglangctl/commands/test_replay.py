@@ -77,7 +77,8 @@ def test_exit_status(
 def test_a_verdict_that_was_due_after_the_last_event(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    code, lines = replay(tmp_path, capsys, launch(), processes(5, MAIN, TP0), processes(6, MAIN))
+    looks = (processes(4, MAIN, TP0), processes(5, MAIN, TP0))
+    code, lines = replay(tmp_path, capsys, launch(), *looks, processes(6, MAIN))
     assert code == 1
     assert (lines[-1]["t"], lines[-1]["outcome"], lines[-1]["cause"]) == (6, "failed", "rank-died")
 

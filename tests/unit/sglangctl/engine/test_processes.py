@@ -5,7 +5,10 @@ from __future__ import annotations
 import os
 import signal
 import subprocess
+import sys
 from collections.abc import Iterator
+from dataclasses import replace
+from pathlib import Path
 
 import pytest
 
@@ -90,11 +93,44 @@ def test_our_own_helper_in_the_unit_s_cgroup_is_left_out(line: str, helper: bool
     assert is_helper(line.split()) is helper
 
 
+def test_a_rank_that_left_the_cgroup_is_not_dead(rank: subprocess.Popen[bytes]) -> None:
+    """Somebody moved it, or the list was read while it changed; another process may leave."""
+    collector = Collector()
+    assert len(collector.sample([rank.pid, os.getpid()])) == 2
+    for _ in range(2):
+        (found,) = collector.sample([])
+        assert (found.pid, found.state) == (rank.pid, "S")
+
+
+def test_a_child_of_a_rank_is_no_rank_of_its_own(rank: subprocess.Popen[bytes]) -> None:
+    """It has its parent's title, and may end as it likes."""
+    state_of(rank.pid, "S")
+    (found,) = Collector().sample([rank.pid])
+    assert found.ppid == os.getpid()
+    child = replace(found, pid=found.pid + 1, ppid=found.pid, state="Z")
+    assert ranks_alive([found, child]) == 1 and wrong([found, child]) == []
+    # The replicas' controller is the schedulers' parent: those are ranks.
+    controller = replace(found, pid=2, name="sglang::data_parallel_controller")
+    assert ranks_alive([controller, replace(found, ppid=2)]) == 1
+
+
+def test_a_script_from_afar_is_known_by_the_end_of_its_path(tmp_path: Path) -> None:
+    script = tmp_path / ("x" * 80) / "torch" / "_inductor" / "compile_worker" / "__main__.py"
+    script.parent.mkdir(parents=True)
+    script.write_text("import sys; print(flush=True); sys.stdin.read()", encoding="utf-8")
+    command = [sys.executable, str(script), "--workers=32"]
+    with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE) as worker:
+        assert worker.stdout is not None
+        worker.stdout.readline()
+        (found,) = Collector().sample([worker.pid])
+        worker.kill()
+    assert found.name.endswith("torch/_inductor/compile_worker/__main__.py")
+    assert len(found.name) <= 90
+
+
 def test_a_zombie_that_the_cgroup_does_not_list_any_more(rank: subprocess.Popen[bytes]) -> None:
     collector = Collector()
     assert len(collector.sample([rank.pid])) == 1
-    assert collector.sample([]) == []  # it lives, and belongs to somebody else now
-    collector.sample([rank.pid])
     rank.kill()
     state_of(rank.pid, "Z")
     for _ in range(2):

@@ -36,7 +36,10 @@ def loading(*more: dict[str, Any]) -> Startup:
     for rank in ("TP0", "TP1"):
         feed(startup, log(20, "Init torch distributed begin.", rank))
         feed(startup, log(25, "Load weight begin. avail mem=93.00 GB", rank))
-    feed(startup, processes(26, MAIN, TP0, TP1, DETOKENIZER), *more)
+    for t in (25, 26):
+        feed(startup, processes(t, MAIN, TP0, TP1, DETOKENIZER))
+    if more:
+        feed(startup, *more)
     return startup
 
 

@@ -113,18 +113,46 @@ def test_due_names_the_moment() -> None:
     assert startup.now == pytest.approx(360, abs=3)
 
 
-def test_a_stopped_rank_is_named_with_the_first_event_that_shows_it() -> None:
+def test_a_stopped_rank_is_named_with_the_second_look_that_shows_it() -> None:
     startup = quiet(60)
-    said = feed(startup, processes(65, MAIN, TP0, {**TP1, "state": "T"}, DETOKENIZER))
+    listed = (MAIN, TP0, {**TP1, "state": "T"}, DETOKENIZER)
+    assert feed(startup, processes(65, *listed)).outcome == "pending"
+    said = feed(startup, processes(66, *listed))
     assert (said.outcome, said.cause) == ("stalled", "rank-stopped")
-    assert "sglang::scheduler_TP1 (pid 3)" in said.evidence[0]
+    assert "since 65 s after the launch: sglang::scheduler_TP1 (pid 3)" in said.evidence[0]
     assert feed(startup, processes(67, MAIN, TP0, TP1, DETOKENIZER)).outcome == "pending"
+
+
+def test_a_stopped_rank_is_named_in_time_without_another_look() -> None:
+    startup = quiet(60)
+    feed(startup, processes(65, MAIN, TP0, {**TP1, "state": "T"}, DETOKENIZER))
+    assert startup.tick(66).outcome == "pending"
+    due = startup.due
+    assert due is not None and due <= 70
+    said = startup.tick(due)
+    assert (said.outcome, said.cause) == ("stalled", "rank-stopped")
+
+
+def test_one_look_at_a_stopped_process_decides_nothing() -> None:
+    """A debugger that attaches stops it for a moment, in turn."""
+    startup = quiet(60)
+    for t in range(61, 91):
+        stopped = (TP0, {**TP1, "state": "T"}) if t % 2 else ({**TP0, "state": "T"}, TP1)
+        said = feed(startup, processes(t, MAIN, *stopped, DETOKENIZER))
+        assert said.outcome == "pending"
+        assert startup.tick(t + 0.9).outcome == "pending"
+
+
+def test_all_stopped_at_once_is_no_debugger_s_moment() -> None:
+    startup = quiet(60)
+    stopped = [{**item, "state": "T"} for item in (MAIN, TP0, TP1, DETOKENIZER)]
+    assert feed(startup, processes(65, *stopped)).cause == "rank-stopped"
 
 
 def test_a_rank_stopped_while_it_serves_is_unresponsive() -> None:
     startup = serving(10)
-    stopped = {**DETOKENIZER, "state": "T"}
-    said = feed(startup, processes(20, MAIN, TP0, stopped), http(21, 200))
+    listed = (MAIN, TP0, {**DETOKENIZER, "state": "T"})
+    said = feed(startup, processes(20, *listed), http(20.5, 200), processes(21, *listed))
     assert (said.outcome, said.cause) == ("unresponsive", "rank-stopped")
 
 
@@ -137,11 +165,15 @@ def test_tracing_is_not_stopping() -> None:
 @pytest.mark.parametrize("state", ["D", "S"])
 def test_a_frozen_cgroup_is_told_without_state_t(state: str) -> None:
     startup = quiet(60)
-    frozen = [{**item, "state": state} for item in (MAIN, TP0, TP1)]
+    frozen = [{**item, "state": state} for item in (MAIN, TP0, TP1, DETOKENIZER)]
     said = feed(startup, processes(65, *frozen, frozen=True))
+    assert said.outcome == "pending"  # a snapshot freezes it for a moment
+    said = feed(startup, processes(66, *frozen, frozen=True))
     assert (said.outcome, said.cause) == ("stalled", "rank-stopped")
-    assert "cgroup is frozen" in said.evidence[0]
-    assert feed(startup, processes(66, MAIN, TP0, TP1, frozen=False)).outcome == "pending"
+    assert "the cgroup is frozen since 65 s" in said.evidence[0]
+    assert (
+        feed(startup, processes(67, MAIN, TP0, TP1, DETOKENIZER, frozen=False)).outcome == "pending"
+    )
 
 
 def test_a_stopped_rank_that_dies_is_failed() -> None:
