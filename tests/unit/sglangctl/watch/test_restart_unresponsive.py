@@ -17,11 +17,11 @@ def test_one_that_compiles_is_left_alone(monkeypatch: pytest.MonkeyPatch, tmp_pa
     clock = [0.0]
     asked: list[tuple[str, ...]] = []
 
-    def systemctl_(*words: str) -> SimpleNamespace:
+    def call(*words: str) -> SimpleNamespace:
         asked.append(words)
         return SimpleNamespace(ok=True)
 
-    monkeypatch.setattr(systemctl, "systemctl", systemctl_)
+    monkeypatch.setattr(systemctl, "call", call)
     monkeypatch.setattr(stacks, "take", lambda *given: [])
     recorder = SimpleNamespace(compiling=True, record=lambda *given, **fields: None)
     follow = SimpleNamespace(
