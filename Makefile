@@ -35,7 +35,8 @@ unit: $(VENV)/.ready
 	$(PYTEST) -q $(SIDE_BY_SIDE)
 
 test: lint test-packages images
-	$(PYTEST) -q $(SIDE_BY_SIDE) -m "not real" $(wildcard $(TESTS)) $(ARGS)
+	$(PYTEST) -q $(SIDE_BY_SIDE) -m "not real" --hypothesis-profile=thorough \
+		$(wildcard $(TESTS)) $(ARGS)
 
 test-real: images
 	$(PYTEST) -q -m real -p tests.hosts.evidence $(wildcard tests/real tests/container) $(ARGS)

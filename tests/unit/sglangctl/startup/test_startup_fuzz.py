@@ -8,7 +8,7 @@ import time
 from typing import Any
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from sglangctl.diagnosis.classify import CAUSES, OUTCOMES, PHASES
@@ -67,7 +67,6 @@ def sound(said: Assessment) -> None:
     json.dumps(said.as_dict(), allow_nan=False)
 
 
-@settings(max_examples=300)
 @given(st.lists(events, max_size=25))
 def test_any_events(sequence: list[dict[str, Any]]) -> None:
     startup = Startup()
@@ -85,7 +84,6 @@ def test_any_events(sequence: list[dict[str, Any]]) -> None:
         final = final or startup.tick(startup.now).outcome == "failed"
 
 
-@settings(max_examples=200)
 @given(st.lists(lines, max_size=12), st.data())
 def test_the_same_however_the_log_is_cut(pieces: list[str], data: st.DataObject) -> None:
     whole = "".join(pieces)
