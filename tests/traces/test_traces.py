@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -31,8 +32,9 @@ def visible(name: str) -> Iterator[journal.Event]:
             yield event
 
 
+@cache
 def judged(name: str) -> tuple[Startup, list[Assessment]]:
-    """The fold at the end of what is judged, and every assessment until there."""
+    """The fold at the end of what is judged, and every assessment until there: to read only."""
     end = expected_of(name).get("stopped_by_us_s", float("inf"))
     startup = Startup()
     said = [startup.feed(event) for event in visible(name) if event["t"] < end]

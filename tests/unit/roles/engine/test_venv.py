@@ -4,21 +4,20 @@ from __future__ import annotations
 
 import json
 import subprocess
-import sys
 from pathlib import Path
 
 import pytest
 
 from roles.engine.venv import VERIFY, Venv, all_of, next_step
 from roles.remote.steps import STEP
+from tests.support import pip_venv
 
 
 @pytest.fixture(scope="module")
 def python(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A venv with pip, and a module `sglang` of version 0.5.23+local."""
     folder = tmp_path_factory.mktemp("venv")
-    subprocess.run([sys.executable, "-m", "venv", str(folder)], check=True)
-    (site,) = folder.glob("lib/python*/site-packages")
+    site = pip_venv.made(folder)
     (site / "sglang").mkdir()
     (site / "sglang/__init__.py").touch()
     info = site / "sglang-0.5.23+local.dist-info"

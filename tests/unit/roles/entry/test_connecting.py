@@ -1,4 +1,7 @@
-"""Who is connected to, and what a person is told before: under the real pyinfra, over @local."""
+"""Who is connected to, and what a person is told before: under the real pyinfra, over @local.
+
+Each run of pyinfra is one to three seconds of processor time: those that look at a corner are slow.
+"""
 
 from __future__ import annotations
 
@@ -124,6 +127,7 @@ def test_hosts_that_are_not_asked_for_are_not_told_of(desk: Desk) -> None:
     assert "[wrong]" not in done.text and CONNECTED in done.text
 
 
+@pytest.mark.slow
 def test_nobody_is_asked_where_nobody_can_answer(desk: Desk) -> None:
     # pyinfra asks whether to go on without the failed hosts, and ends on the end of its input.
     desk.write(GOOD, "wrong: {engines: {e: {model: {path: /m}, prot: 1}}}")
@@ -133,6 +137,7 @@ def test_nobody_is_asked_where_nobody_can_answer(desk: Desk) -> None:
     assert done.status == 1
 
 
+@pytest.mark.slow
 def test_who_sets_a_limit_of_failures_keeps_it(desk: Desk) -> None:
     desk.write(GOOD, "wrong: {engines: {e: {model: {path: /m}, prot: 1}}}")
     done = desk.deploy("sglang", "-y", "--fail-percent", "10")
@@ -151,9 +156,9 @@ WRONG = "prot: 1, model: {path: relative}, nccl: {overrides: {NCCL_PROTO: x}}"
     ("deploy", "body", "goes_on"),
     [
         ("stop", f"{WRONG_FILES}, {WRONG}", True),
-        ("remove", f"{WRONG_FILES}, {WRONG}", True),
-        ("verify", WRONG_FILES, True),
-        ("verify", WRONG, False),
+        pytest.param("remove", f"{WRONG_FILES}, {WRONG}", True, marks=pytest.mark.slow),
+        pytest.param("verify", WRONG_FILES, True, marks=pytest.mark.slow),
+        pytest.param("verify", WRONG, False, marks=pytest.mark.slow),
         ("sglang", f"{WRONG_FILES}, {WRONG}", False),
     ],
 )
@@ -227,6 +232,7 @@ def test_a_secret_that_was_not_read_says_so_when_it_is_asked_for() -> None:
         key.reveal()
 
 
+@pytest.mark.slow
 def test_a_stop_needs_the_way_to_the_host(desk: Desk) -> None:
     desk.write(GOOD, "h: {ssh: {port: 0}, engines: {e: {model: {path: /m}}}}", "i: {engines: }")
     done = desk.deploy("stop")
@@ -236,6 +242,7 @@ def test_a_stop_needs_the_way_to_the_host(desk: Desk) -> None:
     assert f"[@local] stop {NOT_THE_INVENTORY}" in done.text
 
 
+@pytest.mark.slow
 def test_a_deploy_file_of_another_name_says_itself_what_it_needs(desk: Desk) -> None:
     desk.write(
         '"@local": {engines: {e: {model: {path: /m}, prot: 1}}}',
@@ -275,6 +282,7 @@ def test_a_key_of_one_host_does_not_end_the_run(desk: Desk) -> None:
     assert "Traceback" not in done.text and "exception" not in done.text
 
 
+@pytest.mark.slow
 def test_a_key_from_the_command_line_is_used_instead(desk: Desk) -> None:
     key = key_file(desk.folder / "mine")
     desk.write(
@@ -285,7 +293,10 @@ def test_a_key_from_the_command_line_is_used_instead(desk: Desk) -> None:
     assert "Could not connect" in done.text
 
 
-@pytest.mark.parametrize("config", ["Host *\n Port abc\n", "Host *\n  ProxyJump :x\n"])
+@pytest.mark.parametrize(
+    "config",
+    ["Host *\n Port abc\n", pytest.param("Host *\n  ProxyJump :x\n", marks=pytest.mark.slow)],
+)
 def test_an_ssh_configuration_that_pyinfra_cannot_bear_hits_its_host_alone(
     desk: Desk, config: str
 ) -> None:
@@ -298,6 +309,7 @@ def test_an_ssh_configuration_that_pyinfra_cannot_bear_hits_its_host_alone(
     assert "Traceback" not in done.text and "exception" not in done.text
 
 
+@pytest.mark.slow
 def test_a_name_that_its_connector_cannot_read_hits_its_host_alone(desk: Desk) -> None:
     desk.write(
         GOOD,
@@ -311,6 +323,7 @@ def test_a_name_that_its_connector_cannot_read_hits_its_host_alone(desk: Desk) -
     assert done.text.count("not connected to: the inventory is wrong") == 3
 
 
+@pytest.mark.slow
 def test_a_template_that_cannot_be_rendered_is_told_before_the_connection(desk: Desk) -> None:
     desk.write(GOOD)
     (desk.folder / "inv.py").write_text(

@@ -74,6 +74,7 @@ def test_the_tools_of_nvidia(tmp_path: Path) -> None:
         cubins.fetch_cuobjdump(sys.executable, Paths(tmp_path / "root"))
 
 
+@pytest.mark.slow  # two environments with pip
 @pytest.mark.usefixtures("marker")
 def test_the_environment_of_a_build(tmp_path: Path) -> None:
     project = tmp_path / "project"

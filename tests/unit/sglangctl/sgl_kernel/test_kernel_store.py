@@ -18,6 +18,7 @@ from sglangctl.sgl_kernel.library import inspect, install, metadata
 from sglangctl.sgl_kernel.venv import load
 from sglangctl.state.paths import Paths
 from tests.kernel import sites
+from tests.support import pip_venv
 
 KEY = "0123456789abcdef01234567"
 
@@ -109,7 +110,7 @@ def test_versions_are_compared_as_numbers(
 @pytest.fixture(scope="module")
 def real_venv(tmp_path_factory: pytest.TempPathFactory) -> Path:
     root = tmp_path_factory.mktemp("venv") / "venv"
-    subprocess.run([sys.executable, "-m", "venv", str(root)], check=True)
+    pip_venv.made(root)
     return root
 
 
