@@ -5,13 +5,13 @@ Knows no pyinfra: `ask` is one long poll of `sglangctl journal`, `say` prints a 
 
 from __future__ import annotations
 
-import json
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 from roles.readiness.subject import Subject
+from roles.remote.follow import Reply
 from sglangctl.startup import Assessment, Startup, render
 from sglangctl.startup.summary import PROVEN, Story
 from sglangctl.state import journal
@@ -33,13 +33,9 @@ DOWN_S = 3.0
 
 FINAL = frozenset(["failed", "deadline", "unresponsive"])
 
-Ask = Callable[[str | None, int, float], Sequence[str]]
-"""(start, offset, seconds to wait) -> the lines of `sglangctl journal --follow-from --unit`."""
+Ask = Callable[[str | None, int, float], Reply]
+"""(start, offset, seconds to wait) -> one answer of `sglangctl journal --unit`."""
 Say = Callable[[str], None]
-
-
-class CannotFollow(Exception):
-    """The host's answer cannot be used; the text is one sentence."""
 
 
 @dataclass(frozen=True)
@@ -52,29 +48,6 @@ class Ending:
     story: Story
     unit: dict[str, Any]
     start: str | None
-
-
-@dataclass(frozen=True)
-class Reply:
-    """One answer of the long poll."""
-
-    events: list[journal.Event]
-    unit: dict[str, Any] | None
-    start: str | None
-    offset: int
-
-
-def parse(lines: Sequence[str]) -> Reply:
-    """CannotFollow when the last line is missing: then the answer was cut off."""
-    words = lines[-1].split() if lines else []
-    if len(words) != 4 or words[0] != "@" or not words[2].isdigit():
-        raise CannotFollow("the host's sglangctl journal does not answer as it should")
-    unit = None
-    body = list(lines[:-1])
-    if body and body[-1].startswith("= "):
-        unit = json.loads(body.pop()[2:])
-    start = None if words[1] == "-" else words[1]
-    return Reply(list(journal.events(body)), unit, start, int(words[2]))
 
 
 class Follower:
@@ -105,15 +78,15 @@ class Follower:
         self.printed = clock()
 
     def run(self) -> Ending:
-        """Until it serves or something final can be said; CannotFollow, or what `ask` raises."""
+        """Until it serves or something final can be said; raises what `ask` raises."""
         began = heard = self.clock()
         while True:
             asked = self.clock()
-            reply = parse(self.ask(self.start, self.offset, WAIT_S))
+            reply = self.ask(self.start, self.offset, WAIT_S)
             now = self.clock()
             self.unit = reply.unit or {}
-            if reply.start != self.start:
-                self.begin(reply.start)
+            if reply.source != self.start:
+                self.begin(reply.source)
             self.offset = reply.offset
             if reply.events:
                 heard = now

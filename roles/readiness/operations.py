@@ -11,7 +11,9 @@ from pyinfra.context import host
 from roles.readiness import follow, verdict
 from roles.readiness.reachable import reach
 from roles.readiness.subject import Subject
+from roles.remote import follow as remote_follow
 from roles.remote.failing import HostFailed, checked, say
+from roles.remote.follow import CannotFollow, Reply
 from roles.remote.interrupt import interruptible
 from roles.remote.link import Link
 from roles.remote.operation import Commands
@@ -125,22 +127,17 @@ def reached(subject: Subject, settled: Callable[[], bool]) -> Commands:
 def followed(link: Link, subject: Subject, tell: Callable[[str], None]) -> follow.Ending:
     """The end of the engine's start, told line by line."""
 
-    def ask(start: str | None, offset: int, wait_s: float) -> list[str]:
-        where = ("--start", start) if start else ()
-        answer = link.run(
-            *subject.program,
-            *("journal", subject.name, "--unit"),
-            *("--follow-from", str(offset), "--wait", f"{wait_s:g}"),
-            *where,
-            wait_s=wait_s,
-        )
-        if not answer.ok:
-            raise HostFailed(unanswered(subject, answer.errors))
-        return answer.lines
+    def ask(start: str | None, offset: int, wait_s: float) -> Reply:
+        argv = [*subject.program, "journal", subject.name, "--unit"]
+        argv += ["--start", start] if start else []
+        try:
+            return remote_follow.ask(link, argv, offset, wait_s)
+        except HostFailed as failure:
+            raise HostFailed(unanswered(subject, [str(failure)])) from None
 
     try:
         return follow.Follower(subject, ask, tell).run()
-    except follow.CannotFollow as error:
+    except CannotFollow as error:
         raise HostFailed(f"{subject.name}: {error}") from None
 
 

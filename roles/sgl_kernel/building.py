@@ -9,7 +9,7 @@ from pyinfra.api import Host, State
 from roles.inventory.model import Patch
 from roles.remote.failing import HostFailed, say
 from roles.sgl_kernel import fleet
-from roles.sgl_kernel.remote import CACHE, POLL_S, Remote
+from roles.sgl_kernel.remote import CACHE, Remote
 from sglangctl.sgl_kernel import cache
 from sglangctl.sgl_kernel.build.record import line
 from sglangctl.sgl_kernel.build.request import Request, dump
@@ -76,24 +76,17 @@ def build(remote: Remote, request: Request, patches: tuple[Patch, ...], told: Ho
 
 def follow(remote: Remote, key: str, told: Host) -> journal.Event | None:
     """Print the build's events as they come; its last one, None when it ended without a word."""
-    offset, end = 0, None
-    while True:
-        ended = remote.ask(
-            *["build", f"--follow={key}", f"--from={offset}", f"--wait={POLL_S}"],
-            wait_s=POLL_S + 30,
-        )
-        last = next((text for text in reversed(ended.lines) if text.startswith("@ ")), "")
-        for event in journal.events(ended.lines):
-            if event.get("step") == "end":
-                end = event
-            else:
-                say(told, f"  {line(event)}")
-        words = last.split()
-        if len(words) != 3:
-            raise HostFailed(f"the build cannot be followed: {ended.said}")
-        offset, state = int(words[1]), words[2]
-        if state != "running":
-            return end
+    end: journal.Event | None = None
+
+    def tell(event: journal.Event) -> None:
+        nonlocal end
+        if event.get("step") == "end":
+            end = event
+        else:
+            say(told, f"  {line(event)}")
+
+    remote.follow("build", f"--follow={key}", each=tell)
+    return end
 
 
 def collect(remote: Remote, key: str, folder: str) -> cache.Entry:

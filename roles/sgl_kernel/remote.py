@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -11,14 +11,14 @@ from typing import Any
 from pyinfra.api import Host, State, StringCommand
 from pyinfra.api.command import QuoteString
 
-from roles.remote import program
+from roles.remote import follow, program
 from roles.remote.failing import HostFailed, say
 from roles.remote.link import Link, LinkLost
 from roles.remote.steps import run_step
 from roles.remote.upload import upload
+from sglangctl.state.journal import Event
 
 CACHE = "/var/cache/sglangctl/kernel"
-POLL_S = 10
 
 
 @dataclass(frozen=True)
@@ -46,12 +46,21 @@ class Remote:
 
     def ask(self, *arguments: str, wait_s: float = 60.0) -> Ended:
         """A short command that may run twice, over a link that may break."""
-        link = Link(self.state, self.host, self.warn, {"_sudo": True} if self.sudo else {})
         try:
-            answer = link.run(*self.program(*arguments), wait_s=wait_s)
+            answer = self.link().run(*self.program(*arguments), wait_s=wait_s)
         except LinkLost as error:
             raise HostFailed(str(error)) from None
         return Ended(0 if answer.ok else 1, [*answer.lines, *answer.errors])
+
+    def follow(self, *arguments: str, each: Callable[[Event], None]) -> None:
+        """A task to its end, each of its events once."""
+        try:
+            follow.task(self.link(), self.program(*arguments), each)
+        except LinkLost as error:
+            raise HostFailed(str(error)) from None
+
+    def link(self) -> Link:
+        return Link(self.state, self.host, self.warn, {"_sudo": True} if self.sudo else {})
 
     def work(self, title: str, *arguments: str, limit_s: float = 3600.0) -> Ended:
         """A long command, with a sign of life every ten seconds; its exit status is an answer."""

@@ -12,7 +12,7 @@ from pyinfra.context import host, state
 from roles.engine.desired import DesiredEngine
 from roles.host.managed import changes
 from roles.host.operations import describe
-from roles.remote import program
+from roles.remote import follow, program
 from roles.remote.failing import HostFailed, failing, say
 from roles.remote.link import Link
 from roles.remote.operation import UNREAD, Commands, obstructed, show
@@ -20,10 +20,11 @@ from roles.remote.over_link import over_link
 from roles.remote.snapshot import JSON, engine_facts, forget, snapshot
 from roles.switch.decision import Decision
 from roles.switch.obstacles import blocked
+from sglangctl.state.journal import Event
+from sglangctl.systemd import unit_names
 from sglangctl.systemd.unit_names import watch_unit
 
 PYTHON = ("python3", "-I", "-S")
-POLL_S = 10.0
 START_S = 15.0
 """For a detached switch to be started: see sglangctl/switch/unit.py."""
 WATCH_S = 130.0
@@ -184,24 +185,23 @@ def text_of(engine: DesiredEngine) -> str:
 
 def follow_switch(link: Link, engine: str, ticket: str) -> None:
     """Print the steps of a switch as they come; HostFailed with its last words when it failed."""
-    offset = "0"
-    while True:
-        answer = link.run(
-            *PYTHON,
-            program.path(),
-            *("switch", engine, f"--follow={ticket}", f"--offset={offset}", f"--wait={POLL_S:g}"),
-            wait_s=POLL_S,
+    last = ""
+
+    def tell(event: Event) -> None:
+        nonlocal last
+        last = str(event.get("text"))
+        if event.get("name") == "switch":
+            say(link.host, last)
+
+    argv = [*PYTHON, program.path(), "switch", engine, f"--follow={ticket}"]
+    status = follow.task(link, argv, tell)
+    if status == "gone":
+        raise HostFailed(
+            "the switch ended without a word (killed?): on the host, journalctl -u "
+            f"{unit_names.SWITCH} says more; then: sglangctl switch {engine} --resume"
         )
-        if not answer.ok or not answer.lines:
-            raise HostFailed("\n".join(answer.errors) or "the switch cannot be followed any more")
-        *lines, last = answer.lines
-        _, offset, status = last.split()
-        if status not in ("-", "0"):
-            raise HostFailed("\n".join(lines) or f"the switch ended with status {status}")
-        for line in lines:
-            say(link.host, line)
-        if status == "0":
-            return
+    if status != "0":
+        raise HostFailed(last or f"the switch ended with status {status}")
 
 
 def plan_lines(facts: JSON, engine: str) -> list[str]:

@@ -11,17 +11,16 @@ from __future__ import annotations
 
 import argparse
 import json
-import sys
-import time
+from functools import partial
 from pathlib import Path
 
 from sglangctl.sgl_kernel import common
-from sglangctl.state import journal
+from sglangctl.state import follow, journal
 from sglangctl.state.paths import Paths
 from sglangctl.util import os_errors
 from sglangctl.util.terminal import harmless
 
-POLL_S = 0.5
+POLL_S = 1.0
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -31,10 +30,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     what.add_argument("--follow", metavar="KEY", help="show a build until it ends")
     what.add_argument("--adopt", type=Path, metavar="DIR", help="take a built wheel into the cache")
     what.add_argument("--list", action="store_true", help="the cache of this host")
-    parser.add_argument("--from", dest="offset", type=int, default=0, metavar="BYTE")
-    parser.add_argument(
-        "--wait", type=float, metavar="SECONDS", help="with --follow: one long poll, raw lines"
-    )
+    follow.add_arguments(parser)
     parser.add_argument("--json", action="store_true")
 
 
@@ -49,9 +45,7 @@ def run(args: argparse.Namespace) -> int:
         if args.adopt:
             return _adopt(args.adopt, paths)
         if args.follow:
-            if args.wait is not None:
-                return _poll(args.follow, args.offset, args.wait, paths)
-            return _follow(args.follow, paths)
+            return _follow(args.follow, args.offset, args.wait, paths)
         if args.run:
             return _run(args.run, paths)
         return _start(args.request, paths)
@@ -127,69 +121,21 @@ def _list(as_json: bool, paths: Paths) -> int:
     return 0
 
 
-def state(key: str, paths: Paths) -> str:
-    """`built`, `failed`, `running`, or `gone`: it ended without a word (killed, a reboot)."""
-    from sglangctl.sgl_kernel.build import request as requests
-    from sglangctl.sgl_kernel.build import unit
-
-    # First whether it runs, then what it wrote: an end that comes in between is not lost.
-    alive = unit.running(key, paths)
-    path = requests.folder(key, paths) / "journal.jsonl"
-    last = None
-    try:
-        for event in journal.read(path):
-            last = event
-    except OSError:
-        pass
-    if last and last.get("step") == "end":
-        return str(last.get("outcome"))
-    return "running" if alive else "gone"
-
-
-def _poll(key: str, offset: int, seconds: float, paths: Paths) -> int:
-    """Complete lines of the build's journal from `offset` on, as soon as there are any; then
-    `@ OFFSET STATE`."""
+def _follow(key: str, offset: int | None, wait_s: float, paths: Paths) -> int:
+    from sglangctl.sgl_kernel.build import record, unit
     from sglangctl.sgl_kernel.build import request as requests
 
-    path = requests.folder(key, paths) / "journal.jsonl"
-    end = time.monotonic() + seconds
-    while True:
-        now = state(key, paths)
-        try:
-            with open(path, "rb") as file:
-                # A new run has a new journal: what was read of the old one does not count.
-                if offset > file.seek(0, 2):
-                    offset = 0
-                file.seek(offset)
-                data = file.read()
-        except OSError:
-            data = b""
-        data = data[: data.rfind(b"\n") + 1]
-        if data or now != "running" or time.monotonic() >= end:
-            break
-        time.sleep(POLL_S)
-    sys.stdout.write(data.decode("utf-8", "backslashreplace"))
-    print(f"@ {offset + len(data)} {now}")
-    return 0
-
-
-def _follow(key: str, paths: Paths) -> int:
-    from sglangctl.sgl_kernel.build import record
-    from sglangctl.sgl_kernel.build import request as requests
-
-    path = requests.folder(key, paths) / "journal.jsonl"
-    if not path.parent.is_dir():
+    if offset is not None:
+        follow.tell(follow.poll(partial(unit.look_at, key, offset, paths), wait_s))
+        return 0
+    if not requests.folder(key, paths).is_dir():
         raise common.Unusable(f"there is no build {key} here; see: sglangctl kernel build --list")
-    shown = 0
-    while True:
-        now = state(key, paths)
-        events = list(journal.read(path)) if path.exists() else []
-        for event in events[shown:]:
+    position, status = 0, "-"
+    while status == "-":
+        answer = follow.poll(partial(unit.look_at, key, position, paths), POLL_S)
+        for event in journal.events(answer.lines):
             print(harmless(record.line(event)), flush=True)
-        shown = len(events)
-        if now != "running":
-            break
-        time.sleep(POLL_S)
-    if now == "gone":
+        position, status = answer.offset, answer.status
+    if status == follow.GONE:
         print("the build ended without a word (killed, or a reboot): start it again, it goes on")
-    return 0 if now == "built" else 1
+    return 0 if status == "0" else 1

@@ -3,8 +3,8 @@
 One transaction on the host, under the host's lock, and all that the running engine and its watch
 read is written inside of it: --config hands over what goes to /etc/sglangctl/engines (- is standard
 input). With --detach it runs as the transient unit sglangctl-switch.service: a lost connection
-changes nothing for it. --follow TICKET prints its steps from byte --offset on, and last
-"@ OFFSET STATUS" (- while it runs): both may be called again after a lost link. --seen is the
+changes nothing for it. --follow TICKET prints its journal from byte --from on, and last
+"@ TICKET OFFSET STATUS" (- while it runs): both may be called again after a lost link. --seen is the
 `time` of the state.json that the caller decided by (- for none): if it is another one now, nothing
 is changed. Exit status: 0 started, 1 failed, 2 no such engine or no readable configuration, 3 refused:
 somebody else holds the GPUs and may not be ended, or systemd does not answer (in both nothing was changed).
@@ -14,15 +14,17 @@ from __future__ import annotations
 
 import argparse
 import sys
+from functools import partial
 from pathlib import Path
 
 from sglangctl import free
+from sglangctl.state import follow
 from sglangctl.state.config import ConfigError, require_known
 from sglangctl.state.lock import Busy
 from sglangctl.state.paths import Paths
 from sglangctl.state.release import ReleaseError
 from sglangctl.state.switch_error import SwitchError
-from sglangctl.switch.journal import followed, recorded
+from sglangctl.switch.journal import look_at, recorded
 from sglangctl.switch.transaction import Wanted, begin, commit, detach, resume
 from sglangctl.systemd.unit_names import SWITCH
 from sglangctl.util import os_errors
@@ -42,8 +44,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--policy", choices=free.POLICIES, default="declared")
     parser.add_argument("--reason", default="", help="why, for the record")
     parser.add_argument("--detach", metavar="TICKET", help=f"run as {SWITCH}, under this name")
-    parser.add_argument("--offset", type=int, default=0, help="of --follow: bytes already seen")
-    parser.add_argument("--wait", type=float, default=0.0, help="of --follow: seconds for news")
+    follow.add_arguments(parser)
 
 
 def run(args: argparse.Namespace) -> int:
@@ -53,7 +54,8 @@ def run(args: argparse.Namespace) -> int:
         if args.commit:
             commit(args.name, args.commit, paths)
         elif args.follow:
-            print("\n".join(followed(args.name, args.follow, args.offset, args.wait, paths)))
+            look = partial(look_at, args.name, args.follow, args.offset or 0, paths)
+            follow.tell(follow.poll(look, args.wait))
         elif args.resume:
             with recorded(args.name, paths) as record:
                 resume(args.name, paths, record)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import os
 import time
 from collections.abc import Iterator
@@ -10,14 +9,14 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
+from sglangctl.state import follow
 from sglangctl.state.config import ConfigError
-from sglangctl.state.journal import Writer
+from sglangctl.state.journal import Event, Writer
 from sglangctl.state.lock import Busy
 from sglangctl.state.paths import Paths
 from sglangctl.state.release import ReleaseError
 from sglangctl.state.switch_error import SwitchError
 from sglangctl.switch import unit
-from sglangctl.systemd.unit_names import SWITCH
 from sglangctl.util.terminal import harmless
 
 KEPT = 20
@@ -74,44 +73,23 @@ def recorded(name: str, paths: Paths) -> Iterator[Record]:
         record.end(status, text)
 
 
-def followed(name: str, ticket: str, offset: int, wait_s: float, paths: Paths) -> list[str]:
-    """New steps of a switch as lines, then "@ OFFSET STATUS"; waits for them up to `wait_s`."""
-    journal = journal_of(name, ticket, paths)
-    deadline = time.monotonic() + wait_s
-    while True:
-        active = unit.active()
-        steps, offset = steps_from(journal, offset)
-        lines = [str(step.get("text")) for step in steps if step.get("name") == "switch"]
-        end = next((step for step in steps if step.get("name") == "end"), None)
-        if end is not None:
-            if end.get("status") != 0:
-                lines.append(str(end.get("text")))
-            return [*lines, f"@ {offset} {end.get('status', 1)}"]
-        if not active and not steps:
-            lines = [
-                f"the switch ended without a word (killed?): journalctl -u {SWITCH}; "
-                f"then: sglangctl switch {name} --resume"
-            ]
-            return [*lines, f"@ {offset} 1"]
-        if lines or time.monotonic() >= deadline:
-            return [*lines, f"@ {offset} -"]
-        time.sleep(0.2)
+def look_at(name: str, ticket: str, offset: int, paths: Paths) -> follow.Answer:
+    """What is new in the journal of a switch from byte `offset` on, and whether it has ended."""
+    return follow.look_at_task(
+        ticket, journal_of(name, ticket, paths), offset, unit.active, exit_status
+    )
+
+
+def exit_status(event: Event) -> int | None:
+    """Of the last event of a switch; None for any other."""
+    if event.get("name") != "end":
+        return None
+    status = event.get("status")
+    return status if isinstance(status, int) else 1
 
 
 def journal_of(name: str, ticket: str, paths: Paths) -> Path:
     return paths.engine_state(name) / "switches" / f"{unit.checked_ticket(ticket)}.jsonl"
-
-
-def steps_from(journal: Path, offset: int) -> tuple[list[dict[str, Any]], int]:
-    """The complete lines from byte `offset` on, and the offset after them."""
-    try:
-        with open(journal, "rb") as file:
-            file.seek(offset)
-            data = file.read()
-    except FileNotFoundError:
-        return [], offset
-    whole = data[: data.rfind(b"\n") + 1]
-    return [json.loads(line) for line in whole.splitlines()], offset + len(whole)
 
 
 def now() -> str:

@@ -16,7 +16,8 @@ from sglangctl.proc import command, memory, procfs
 from sglangctl.sgl_kernel.build import jobs
 from sglangctl.sgl_kernel.build.record import JOURNAL, BuildError
 from sglangctl.sgl_kernel.build.request import Request, folder
-from sglangctl.state import programs
+from sglangctl.state import follow, programs
+from sglangctl.state.journal import Event
 from sglangctl.state.paths import Paths
 from sglangctl.systemd import systemctl
 from sglangctl.systemd.unit import find
@@ -93,6 +94,19 @@ def running(key: str, paths: Paths) -> bool:
         return False
     stat = procfs.stat(pid)
     return stat is not None and stat.start == start_ticks and stat.state != "Z"
+
+
+def look_at(key: str, offset: int, paths: Paths) -> follow.Answer:
+    """What is new in the journal of a build from byte `offset` on, and whether it has ended."""
+    file = folder(key, paths) / JOURNAL
+    return follow.look_at_task(key, file, offset, lambda: running(key, paths), exit_status)
+
+
+def exit_status(event: Event) -> int | None:
+    """Of the last event of a build; None for any other."""
+    if event.get("step") != "end":
+        return None
+    return 0 if event.get("outcome") == "built" else 1
 
 
 def _start_session(argv: list[str], root: Path) -> None:
