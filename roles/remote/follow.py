@@ -41,19 +41,21 @@ class Reply:
 def parse(lines: Sequence[str]) -> Reply:
     """CannotFollow when the last line is missing: then the answer was cut off."""
     words = lines[-1].split() if lines else []
-    if len(words) != 4 or words[0] != "@" or not words[2].isdigit():
-        raise CannotFollow("sglangctl on the host does not answer as it should: deploy again")
-    body, unit = list(lines[:-1]), None
-    if body and body[-1].startswith("= "):
-        try:
-            unit = json.loads(body.pop()[2:])
-        except ValueError:
-            unit = None
+    body = list(lines[:-1])
+    try:
+        mark, source, offset, status = words
+        if mark != "@" or not offset.isdigit():
+            raise ValueError
+        unit = json.loads(body.pop()[2:]) if body and body[-1].startswith("= ") else None
+    except ValueError:
+        raise CannotFollow(
+            "sglangctl on the host does not answer as it should: deploy again"
+        ) from None
     return Reply(
         events=list(journal.events(body)),
-        source=None if words[1] == "-" else words[1],
-        offset=int(words[2]),
-        status=words[3],
+        source=None if source == "-" else source,
+        offset=int(offset),
+        status=status,
         unit=unit if isinstance(unit, dict) else None,
     )
 

@@ -94,16 +94,16 @@ class KernelHost:
         return self.ctl("build", f"{CACHE}/.build/{key}/request.json").stdout.split()[0]
 
     def follow(self, key: str) -> tuple[str, list[dict[str, Any]]]:
-        """Wait for the end; (state, all events)."""
+        """Wait for the end; (built, failed or gone, all events)."""
         offset, events = 0, []
         while True:
             lines = self.ctl("build", f"--follow={key}", f"--from={offset}", "--wait=10").stdout
             *found, last = lines.splitlines()
             events += [json.loads(line) for line in found]
-            _, position, state = last.split()
+            _, _, position, status = last.split()
             offset = int(position)
-            if state != "running":
-                return state, events
+            if status != "-":
+                return {"0": "built", "1": "failed"}.get(status, status), events
 
     def build(self, request: requests.Request) -> tuple[str, list[dict[str, Any]]]:
         self.start(request)

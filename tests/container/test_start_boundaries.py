@@ -109,7 +109,7 @@ def test_a_unit_that_systemd_cannot_start(engine: EngineUnit, line: str, words: 
         assert done.returncode == 1 and words in said, (command, said)
         assert "deploy again" in said or "journalctl -u sglang-tiny.service" in said, said
     done = engine.host.exec(
-        "sglangctl", "journal", engine.name, "--unit", "--follow-from", "0", check=False
+        "sglangctl", "journal", engine.name, "--unit", "--from", "0", check=False
     )
     assert done.returncode == 0 and '"active": "failed"' in done.stdout  # of the check of a deploy
 

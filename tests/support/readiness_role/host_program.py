@@ -12,7 +12,7 @@ import sys
 import time
 
 from sglangctl import cli
-from sglangctl.commands import journal
+from sglangctl.state import follow
 from tests.support.units import unit, watch
 
 case = json.loads(os.environ["CASE"])
@@ -21,7 +21,7 @@ with open(os.environ["CALLS"], "a") as calls:
 if sys.argv[1] == "journal":
     fields = dict(case["unit"] or {})
     seen = (watch(fields.pop("watch")), unit(**fields))[::-1] if fields else None
-    journal.with_watch = lambda name, unit_name: seen
+    follow.with_watch = lambda name, unit_name: seen
     sys.exit(cli.main(sys.argv[1:]))
 if sys.argv[1] == "verify":
     time.sleep(case.get("slow", 0))

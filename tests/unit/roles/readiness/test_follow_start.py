@@ -11,7 +11,8 @@ import pytest
 
 from roles.readiness import follow
 from roles.readiness.subject import Subject
-from sglangctl.commands import journal
+from roles.remote.follow import Reply, parse
+from sglangctl.state import follow as host_follow
 from sglangctl.state.config import Limits
 from sglangctl.state.journal import Writer
 from sglangctl.state.paths import Paths
@@ -47,20 +48,17 @@ class Host:
         folder.mkdir(parents=True)
         return Writer(folder / "journal.jsonl")
 
-    def ask(self, start: str | None, offset: int, wait_s: float) -> list[str]:
+    def ask(self, start: str | None, offset: int, wait_s: float) -> Reply:
         self.polls += 1
         assert self.polls < 2000, "it never ends"
         for at in sorted(self.then):
             if at <= self.now:
                 self.then.pop(at)()
-        reply = journal.poll("kimi", start, offset, 0, Paths(self.root))
+        answer = host_follow.look_at_start("kimi", start, offset, Paths(self.root))
         down = self.unit and self.unit["active"] == "failed" and not self.unit["job"]
-        self.now += 0.1 if reply.lines or down else wait_s
-        return [
-            *(line.decode() for line in reply.lines),
-            "= " + json.dumps(self.unit),
-            reply.position,
-        ]
+        self.now += 0.1 if answer.lines or down else wait_s
+        lines = [line.decode() for line in answer.lines]
+        return parse([*lines, "= " + json.dumps(self.unit), answer.position])
 
     def sleep(self, seconds: float) -> None:
         self.now += seconds
@@ -282,17 +280,3 @@ def test_it_ends_though_nobody_says_so(host: Host) -> None:
     host.unit = {**UP, "watch": "failed"}
     assert host.follow(Limits(start_s=100)).word == "late"
     assert 200 < host.now < 260
-
-
-@pytest.mark.parametrize(
-    "lines", [[], ["{}"], ["@ 1-a x ready"], ["@ 1-a 5"], ['{"t": 0, "kind": "log"}', "cut of"]]
-)
-def test_an_answer_that_is_none(lines: list[str]) -> None:
-    with pytest.raises(follow.CannotFollow):
-        follow.parse(lines)
-
-
-def test_a_cut_line_is_left_out() -> None:
-    reply = follow.parse(['{"t": 1, "kind": "log"}', '{"t": 2, "ki', "= null", "@ 1-a 77 pending"])
-    assert [event["t"] for event in reply.events] == [1]
-    assert (reply.unit, reply.start, reply.offset) == (None, "1-a", 77)

@@ -34,7 +34,7 @@ COMMANDS: dict[str, list[list[str]]] = {
         [ENGINE],
         [ENGINE, "--list"],
         [ENGINE, "--start", "99"],
-        [ENGINE, "--follow-from", "0", "--unit"],
+        [ENGINE, "--from", "0", "--unit"],
     ],
     "holders": [["--engine", ENGINE]],
     "free": [[ENGINE], [ENGINE, "--dry-run", "--json"]],

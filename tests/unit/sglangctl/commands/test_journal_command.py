@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 
 from sglangctl import cli
-from sglangctl.commands import journal as journal_command
+from sglangctl.state import follow
 from sglangctl.state.journal import Writer
 from sglangctl.state.paths import Paths
 
@@ -36,20 +36,26 @@ def call(capsys: pytest.CaptureFixture[str], *argv: str) -> tuple[int, list[str]
     return status, out.splitlines(), err
 
 
+def poll(
+    name: str, start: str | None, offset: int, paths: Paths, wait_s: float = 0
+) -> follow.Answer:
+    return follow.poll(lambda: follow.look_at_start(name, start, offset, paths), wait_s)
+
+
 def test_poll_prints_from_the_offset_and_says_where_to_go_on(
     root: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     journal = writer(root)
     journal.write(0, "launch", v=1)
-    status, first, _ = call(capsys, "kimi", "--follow-from", "0")
+    status, first, _ = call(capsys, "kimi", "--from", "0")
     assert status == 0 and json.loads(first[0])["kind"] == "launch"
     mark, start, offset, outcome = first[-1].split()
     assert (mark, start, outcome) == ("@", "20261129T101000Z-aa", "-")
     journal.write(1, "verdict", outcome="pending")
-    _, second, _ = call(capsys, "kimi", "--follow-from", offset, "--start", start)
+    _, second, _ = call(capsys, "kimi", "--from", offset, "--start", start)
     assert [json.loads(line)["t"] for line in second[:-1]] == [1]
     assert second[-1] == f"@ {start} {journal.bytes} pending"
-    _, third, _ = call(capsys, "kimi", "--follow-from", str(journal.bytes), "--start", start)
+    _, third, _ = call(capsys, "kimi", "--from", str(journal.bytes), "--start", start)
     assert third == [f"@ {start} {journal.bytes} pending"]
 
 
@@ -59,11 +65,11 @@ def test_a_line_without_its_newline_waits(root: Path, capsys: pytest.CaptureFixt
     with open(journal.path, "ab") as file:
         file.write(b'{"t": 1, "kind": "lo')
         file.flush()
-        _, lines, _ = call(capsys, "kimi", "--follow-from", "0")
+        _, lines, _ = call(capsys, "kimi", "--from", "0")
         assert len(lines) == 2
         start, offset = lines[-1].split()[1:3]
         file.write(b'g", "data": "x"}\n')
-    _, lines, _ = call(capsys, "kimi", "--follow-from", offset, "--start", start)
+    _, lines, _ = call(capsys, "kimi", "--from", offset, "--start", start)
     assert json.loads(lines[0]) == {"t": 1, "kind": "log", "data": "x"}
 
 
@@ -71,14 +77,14 @@ def test_poll_answers_as_soon_as_there_is_a_line(root: Path) -> None:
     journal = writer(root)
     threading.Timer(0.3, lambda: journal.write(0, "launch")).start()
     began = time.monotonic()
-    reply = journal_command.poll("kimi", None, 0, 30, Paths(root))
+    reply = poll("kimi", None, 0, Paths(root), 30)
     assert len(reply.lines) == 1
     assert 0.2 < time.monotonic() - began < 5
 
 
 def test_poll_waits_no_longer_than_told(root: Path) -> None:
     began = time.monotonic()
-    reply = journal_command.poll("kimi", None, 0, 0.5, Paths(root))
+    reply = poll("kimi", None, 0, Paths(root), 0.5)
     assert reply.position == "@ - 0 -"
     assert 0.5 <= time.monotonic() - began < 2.5
 
@@ -91,18 +97,18 @@ def test_a_restart_is_followed_start_by_start(root: Path) -> None:
     start: str | None = "1-a"
     offset = 0
     for _ in range(8):
-        reply = journal_command.poll("kimi", start, offset, 0, paths)
-        start, offset = reply.start, reply.offset
+        reply = poll("kimi", start, offset, paths)
+        start, offset = reply.source, reply.offset
         seen += [json.loads(line)["start"] for line in reply.lines]
     assert seen == ["1-a", "2-b", "3-c"]
 
 
 def test_a_start_that_was_tidied_away_gives_its_place_to_the_next(root: Path) -> None:
     writer(root, "2-b").write(0, "launch", start="2-b")
-    reply = journal_command.poll("kimi", "1-a", 4711, 0, Paths(root))
-    assert reply.start == "2-b" and len(reply.lines) == 1
+    reply = poll("kimi", "1-a", 4711, Paths(root), 0)
+    assert reply.source == "2-b" and len(reply.lines) == 1
     with pytest.raises(FileNotFoundError):
-        journal_command.poll("kimi", "3-c", 0, 0, Paths(root))
+        poll("kimi", "3-c", 0, Paths(root), 0)
 
 
 def test_random_writes_arrive_once_and_in_order(root: Path) -> None:
@@ -113,26 +119,26 @@ def test_random_writes_arrive_once_and_in_order(root: Path) -> None:
     data = b"".join(line + b"\n" for line in expected)
     seen: list[bytes] = []
     start, offset = None, 0
-    old, journal_command.MAX_BYTES = journal_command.MAX_BYTES, 64
+    old, follow.MAX_BYTES = follow.MAX_BYTES, 64
     try:
         with open(journal.path, "ab", buffering=0) as file:
             while data or len(seen) < len(expected):
                 size = chance.randrange(200)
                 file.write(data[:size])
                 data = data[size:]
-                reply = journal_command.poll("kimi", start, offset, 0, Paths(root))
-                start, offset = reply.start, reply.offset
+                reply = poll("kimi", start, offset, Paths(root), 0)
+                start, offset = reply.source, reply.offset
                 seen += reply.lines
     finally:
-        journal_command.MAX_BYTES = old
+        follow.MAX_BYTES = old
     assert seen == expected
 
 
 def test_one_line_longer_than_a_reply(root: Path) -> None:
     journal = writer(root)
-    journal.write(0, "log", data="x" * (2 * journal_command.MAX_BYTES))
+    journal.write(0, "log", data="x" * (2 * follow.MAX_BYTES))
     journal.write(1, "log", data="y")
-    first = journal_command.poll("kimi", None, 0, 0, Paths(root))
+    first = poll("kimi", None, 0, Paths(root), 0)
     assert json.loads(first.lines[0])["data"].startswith("xxx")
 
 
@@ -140,10 +146,10 @@ def test_one_line_longer_than_a_reply(root: Path) -> None:
     "argv",
     [
         ("../etc",),
-        ("kimi", "--follow-from", "5"),
-        ("kimi", "--follow-from", "-1"),
-        ("kimi", "--start", "../../etc", "--follow-from", "0"),
-        ("kimi", "--start", "20261129T101000Z-aa", "--follow-from", "999"),
+        ("kimi", "--from", "5"),
+        ("kimi", "--from", "-1"),
+        ("kimi", "--start", "../../etc", "--from", "0"),
+        ("kimi", "--start", "20261129T101000Z-aa", "--from", "999"),
         ("kimi", "--start", "nothing-there"),
         ("other",),
     ],

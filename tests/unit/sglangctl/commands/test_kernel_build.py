@@ -13,7 +13,6 @@ import pytest
 
 from roles.remote import program
 from sglangctl.cli import main
-from sglangctl.commands import kernel_build
 from sglangctl.proc import procfs
 from sglangctl.sgl_kernel.build import request, unit
 from sglangctl.state import programs
@@ -51,8 +50,16 @@ def write(tmp_path: Path) -> tuple[str, str]:
     return str(tmp_path / "request.json"), wanted.key
 
 
+def status(key: str, paths: Paths) -> str:
+    """As who follows it to its end so far is told."""
+    answer = unit.look_at(key, 0, paths)
+    while answer.lines:
+        answer = unit.look_at(key, answer.offset, paths)
+    return answer.status
+
+
 def wait_for(what: str, key: str, paths: Paths) -> None:
-    until(lambda: kernel_build.state(key, paths) == what, 60)
+    until(lambda: status(key, paths) == what, 60)
 
 
 def test_a_failed_build_says_why_and_what_next(
@@ -71,23 +78,23 @@ def test_a_failed_build_says_why_and_what_next(
     assert main(["kernel", "build", "--follow", key, "--from", "0", "--wait", "5"]) == 0
     *lines, last = capsys.readouterr().out.splitlines()
     assert [json.loads(line)["step"] for line in lines][-1] == "end"
-    mark, offset, state = last.split()
-    assert (mark, state) == ("@", "failed")
+    mark, source, offset, ended = last.split()
+    assert (mark, source, ended) == ("@", key, "1")
     assert int(offset) == (request.folder(key, paths) / "journal.jsonl").stat().st_size
     # Nothing is repeated.
     assert main(["kernel", "build", "--follow", key, "--from", offset, "--wait", "5"]) == 0
-    assert capsys.readouterr().out == f"@ {offset} failed\n"
+    assert capsys.readouterr().out == f"@ {key} {offset} 1\n"
 
 
 def test_a_second_start_does_not_see_the_end_of_the_first(paths: Paths, tmp_path: Path) -> None:
     file, key = write(tmp_path)
     assert main(["kernel", "build", file]) == 0
-    wait_for("failed", key, paths)
+    wait_for("1", key, paths)
     until(lambda: not unit.running(key, paths))
     nvcc(tmp_path, seconds=2)
     assert main(["kernel", "build", file]) == 0
-    assert kernel_build.state(key, paths) == "running"
-    wait_for("failed", key, paths)
+    assert status(key, paths) == "-"
+    wait_for("1", key, paths)
 
 
 def test_two_starts_are_one_build_and_a_killed_one_is_gone(

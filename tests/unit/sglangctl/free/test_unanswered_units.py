@@ -21,7 +21,7 @@ from sglangctl.state.config import HostConfig
 from sglangctl.state.paths import Paths
 from sglangctl.state.switch_error import SwitchError
 from sglangctl.switch import stop, transaction
-from sglangctl.switch.journal import Record, followed
+from sglangctl.switch.journal import Record, look_at
 from sglangctl.systemd import systemctl
 from tests.support.engine_config import ENGINE
 from tests.support.free_plans import plan as made_plan
@@ -140,5 +140,5 @@ def test_a_refusal_of_this_kind_is_a_document_too() -> None:
 
 
 def test_a_switch_that_cannot_be_looked_at_has_not_ended(told: Told, tmp_path: Path) -> None:
-    lines = followed("kimi", "20260101T000000Z-1", 0, 0.0, Paths(tmp_path))
-    assert lines == ["@ 0 -"]
+    answer = look_at("kimi", "20260101T000000Z-1", 0, Paths(tmp_path))
+    assert (answer.lines, answer.offset, answer.status) == ([], 0, "-")
