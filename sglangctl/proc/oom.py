@@ -16,8 +16,16 @@ from sglangctl.proc import procfs
 from sglangctl.proc.cgroup import CGROUP
 
 COUNT = re.compile(r"^oom_kill (\d+)$", re.M)
-KILLED = re.compile(r"Killed process (\d+) \(")
-XID = re.compile(r"NVRM: Xid \([^)]*\): (\d+)")
+KILLED = re.compile(
+    r"(?:Out of memory[^:]*: |Memory cgroup out of memory: )?Killed process (\d+) \("
+)
+XID = re.compile(
+    r"NVRM: Xid \(PCI:[0-9a-f]{4,8}:[0-9a-f]{2}:[0-9a-f]{2}(?:\.[0-9a-f])?\): (\d+)", re.I
+)
+"""Both at a message's beginning: further on there, or in a message about it, a process's name may
+stand, which is any 15 characters of its own choice."""
+KERNEL = 0
+"""The facility of the kernel's own messages; what programs write into its log has another."""
 RECORD = 8192
 """Longest record of /dev/kmsg."""
 
@@ -96,17 +104,25 @@ def kernel_log(since: float) -> Kernel:
                 break
             except OSError:
                 continue  # EPIPE: records were overwritten while we read; the next ones are there
-            head, _, message = record.partition(";")
-            fields = head.split(",")
-            # The third field is microseconds of the monotonic clock.
-            if len(fields) < 3 or not fields[2].isdigit() or int(fields[2]) / 1e6 < since:
-                continue
-            match = KILLED.search(message)
+            message = message_of(record, since)
+            match = KILLED.match(message)
             if match:
                 killed.append(int(match.group(1)))
-            match = XID.search(message)
+            match = XID.match(message)
             if match:
                 xid = int(match.group(1))
     finally:
         os.close(device)
     return Kernel(tuple(killed), xid)
+
+
+def message_of(record: str, since: float) -> str:
+    """The text of a record of /dev/kmsg that the kernel itself wrote since `since`, else ""."""
+    head, _, message = record.partition(";")
+    fields = head.split(",")
+    # Priority and facility, a number, microseconds of the monotonic clock.
+    if len(fields) < 3 or not fields[0].isdigit() or not fields[2].isdigit():
+        return ""
+    if int(fields[0]) >> 3 != KERNEL or int(fields[2]) / 1e6 < since:
+        return ""
+    return message

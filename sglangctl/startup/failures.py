@@ -1,7 +1,9 @@
 """What the log and the exit say about a failure: tracebacks, the engine's own words, codes.
 
 A line that names a cause is only a candidate until something certain happens: an exit, a rank
-that is gone, a failed bind, or the engine's own report of a crash.
+that is gone, a failed bind, or the engine's own report of a crash. From the moment that clients may
+write into the log (their text may be in an error message, with line ends and all) a report alone is
+not certain either: it counts with a process that died or the exit.
 """
 
 from __future__ import annotations
@@ -99,6 +101,10 @@ class Failures:
         self.crash: Crash | None = None
         self.candidates: list[Candidate] = []
         self.exceptions: list[Raised] = []
+        self.heard: Crash | None = None
+        """The last report that nothing but the log bears out, while clients may write there."""
+        self.doubtful = False
+        """Clients may write into the log, and processes are seen."""
         self.own: bool = False
         """The engine said itself that it fails (so a SIGKILL that follows is its own)."""
         self.no_tokenizer = ""
@@ -122,8 +128,24 @@ class Failures:
 
     def take_back(self) -> None:
         """A later look found the rank that one look had missed."""
-        if self.crash is not None and self.crash.source == "process":
+        if self.crash is not None and self.crash is self.heard:
+            self.crash, self.own = None, False
+        elif self.crash is not None and self.crash.source == "process":
             self.crash = None
+
+    def died(self, crash: Crash) -> None:
+        """A process is gone, or the main one has ended: what the log said of it was true."""
+        if self.heard is not None and self.crash is None and self.heard.t >= crash.t - RECENT_S:
+            self.own, self.crash = True, self.heard
+        self.sign(crash)
+
+    def _said(self, crash: Crash) -> None:
+        """The engine's own words say that it fails, or somebody's words in its log."""
+        if self.doubtful and self.crash is None:
+            self.heard = crash
+            return
+        self.own = True
+        self.sign(crash)
 
     def advance(self) -> None:
         """The start got further: what was said before was not its end."""
@@ -170,11 +192,9 @@ class Failures:
         if len(self.candidates) > _KEEP:
             del self.candidates[_KEEP // 2]
         if finding.cause == "port-taken" and "while attempting to bind" in text:
-            self.own = True
-            self.sign(Crash(t, "bind", text))
+            self._said(Crash(t, "bind", text))
         elif finding.cause == "watchdog":
-            self.own = True
-            self.sign(Crash(t, "watchdog", text))
+            self._said(Crash(t, "watchdog", text))
 
     def _begin(self, text: str, rank: str | None) -> None:
         """A traceback begins, of its own or as the next link of a chain."""
@@ -215,8 +235,7 @@ class Failures:
     def _exception(self, t: float, text: str, traceback: _Traceback) -> None:
         died = _DIED.search(text)
         if died:
-            self.own = True
-            self.sign(Crash(t, "rank", text, int(died[2])))
+            self._said(Crash(t, "rank", text, int(died[2])))
         if len(self.exceptions) < _KEEP:
             self.exceptions.append(Raised(t, traceback.rank, text, traceback.fatal))
 
@@ -225,25 +244,20 @@ class Failures:
         if self._traceback is not None and self._traceback.message_left:
             self._traceback = None
         if _HIT.match(text):
-            self.own = True
-            self.sign(Crash(t, "exception", f"{rank + ': ' if rank else ''}{text}"))
+            self._said(Crash(t, "exception", f"{rank + ': ' if rank else ''}{text}"))
             return
         crashed = _CRASHED.match(text) or _TERMINATED.match(text)
         if crashed:
-            self.own = True
-            self.sign(Crash(t, "rank", text, int(crashed[2])))
+            self._said(Crash(t, "rank", text, int(crashed[2])))
         elif _DEAD.match(text):
-            self.own = True
-            self.sign(Crash(t, "rank", text))
+            self._said(Crash(t, "rank", text))
         elif text.startswith("Exit code: ") and self.crash and self.crash.source == "rank":
             code = text[len("Exit code: ") :].strip()
             if code.lstrip("-").isdecimal() and len(code) < 6:
                 self.sign(Crash(t, "rank", text, int(code)))
         elif text.startswith(("Received sigquit from a child", "SIGQUIT received")):
-            self.own = True
-            self.sign(Crash(t, "child", text))
+            self._said(Crash(t, "child", text))
         elif text.startswith(_NO_TOKENIZER):
             self.no_tokenizer = text
         elif text.startswith("Initialization failed. warmup error"):
-            self.own = True
-            self.sign(Crash(t, "warmup", text))
+            self._said(Crash(t, "warmup", text))

@@ -113,7 +113,7 @@ class Startup(State):
             if ranks.cores >= _CORES:
                 self.cores_t = t
             if ranks.lost and not self.service.stopping and not self.stop_asked:
-                self.failures.sign(Crash(t, "process", ranks.lost[0]))
+                self.failures.died(Crash(t, "process", ranks.lost[0]))
             elif not ranks.lost and self.judge.undecided:
                 self.failures.take_back()
 
@@ -138,7 +138,7 @@ class Startup(State):
             self.exit = event
         code = whole(event.get("returncode"))
         shown = "an unknown status" if code is None else f"status {spawn_step(code) or code}"
-        self.failures.sign(Crash(t, "exit", f"the main process ended with {shown}", code))
+        self.failures.died(Crash(t, "exit", f"the main process ended with {shown}", code))
 
     def _step(self, t: float, event: dict[str, Any]) -> None:
         if text(event.get("step")) == "stop":

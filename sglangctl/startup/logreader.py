@@ -36,6 +36,7 @@ def read(startup: State, t: float, line: Line) -> None:
         startup.advanced(startup.phases.initialised(t))
     if startup.service.good_t is None:
         startup.moved(t, "the log")
+    startup.failures.doubtful = startup.ranks.seen and startup.service.bound_t is not None
     startup.failures.line(t, line, startup.context)
 
 
@@ -105,7 +106,7 @@ def _uvicorn(startup: State, t: float, text: str, rank: str) -> bool:
     elif message.startswith("Started server process"):
         startup.advanced(startup.phases.at_least(t, "binding"))
     elif message.startswith("Shutting down"):
-        startup.service.stopping = True
+        startup.service.stops(t)
     return False
 
 
@@ -124,7 +125,7 @@ def _batch(startup: State, t: float, text: str, rank: str) -> bool:
 
 def _sigterm(startup: State, t: float, text: str, rank: str) -> bool:
     if text.startswith(("SIGTERM received", "Signal SIGTERM received", "Gracefully exiting")):
-        startup.service.stopping = True
+        startup.service.stops(t)
     return False
 
 

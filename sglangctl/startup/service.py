@@ -17,6 +17,8 @@ from sglangctl.state.config import Limits
 from sglangctl.util.values import number, text, whole
 
 _HEALTH = ("/health", "/health_generate")
+STOPPING_S = 2.0
+"""After its own word that it stops it may still answer this long."""
 WORKING_S = 15.0
 """A sign of work counts for this long."""
 
@@ -43,6 +45,9 @@ class Service:
         self.engine_says_dead = False
         """The engine's own health check failed (20 s without any answer)."""
         self.stopping = False
+        """It says that it stops ..."""
+        self.stopping_t = 0.0
+        """... since when."""
         self.loaded = False
         """Clients' work was under way when it was last reported."""
         self.clients_t: float | None = None
@@ -122,6 +127,8 @@ class Service:
                     self.failed += 1
                     self.failed_t = t
                 return False
+            if asked > self.stopping_t + STOPPING_S:
+                self.stopping = False  # a client's words in the log: what stops does not answer
             self.good(t, f"{path} answered 200")
             return True
         if served and not self.stopping:
@@ -130,6 +137,10 @@ class Service:
             if status == 503 and (number(event.get("seconds")) or 0.0) >= 15.0:
                 self.engine_says_dead = True
         return False
+
+    def stops(self, t: float) -> None:
+        """A line of the log says that it stops."""
+        self.stopping, self.stopping_t = True, t
 
     def engine_failed(self, t: float) -> None:
         """The engine's own line: no answer from the detokenizer for 20 s."""

@@ -21,6 +21,9 @@ UNIT_PROCESS_EXITED = "98e322203f7a4ed290d09fe03c09fe15"
 UNIT_STOPPING = "de5b426a63be47a7b6ac3eaac82e2f6f"
 """MESSAGE_ID of "Stopping ...": a stop job began. A crash has none; nor has a stop before the unit
 was active (systemd 252)."""
+OF_SYSTEMD = ("_PID=1", "_UID=0", "_TRANSPORT=journal")
+"""Fields that journald sets itself: every other one is written by whoever logs, INVOCATION_ID and
+MESSAGE_ID too (`logger --journald`)."""
 UNIT_STOPPED = "9d1aaa27d60140bd96365438aad20286"
 """MESSAGE_ID of "Stopped ...": JOB_TYPE is `restart` when systemd itself starts it anew."""
 
@@ -85,6 +88,7 @@ def logged(invocation_id: str, *message_ids: str) -> list[dict[str, Any]]:
             "--quiet",
             "--output=json",
             "--lines=20",
+            *OF_SYSTEMD,
             f"INVOCATION_ID={invocation_id}",
             *(f"MESSAGE_ID={message_id}" for message_id in message_ids),
         ],

@@ -169,3 +169,35 @@ def test_without_a_watch(host: Host, engine: EngineUnit, tmp_path: Path) -> None
     assert "no journal of this start" in done.text
     assert done.engine["outcome"] == "ready" and done.engine["phases"] == {}
     assert sglangctl(host, "status", "tiny").returncode == 2
+
+
+def test_a_local_user_on_the_engine_s_port_never_gets_the_api_key(
+    host: Host, engine: EngineUnit, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """He listens while the engine loads, is asked by the watch, by verify and by a deploy, and says
+    back what he got as his models."""
+    monkeypatch.setenv("TEST_KEY", KEY)
+    engine.configure(standin={"LOADING_S": 60}, api_key={"env": "TEST_KEY"}, listen="0.0.0.0")
+    host.exec("sh", "-c", "id bob 2>/dev/null || useradd --system bob")
+    host.copy_in(CHECKOUT / "tests/support/stranger.py", "/opt/stranger.py")
+    record = "/tmp/of-bob"
+    host.exec(
+        *("systemd-run", "--quiet", "--unit=stranger", "--uid=bob", "--"),
+        *("python3", "/opt/stranger.py", "0.0.0.0", str(engine.port), record),
+    )
+    try:
+        engine.start()
+        engine.until_phase("loading")
+        said = [sglangctl(host, "verify", "tiny", *more) for more in ((), ("--json",))]
+        done = follow(host, tmp_path, TEST_PROVED="1")
+        asked = host.exec("cat", record).stdout
+        journal = sglangctl(host, "journal", "tiny").stdout
+    finally:
+        host.exec("systemctl", "stop", "stranger", check=False)
+    assert asked.count("GET /health") > 4 and "GET /v1/models" in asked
+    assert [one.returncode for one in said] == [1, 1]
+    assert "belongs to another process" in said[0].stdout
+    assert done.status == 1 and "belongs to another process" in done.text
+    shown = [one.stdout + one.stderr for one in said]
+    for text in (asked, journal, *shown, done.text, json.dumps(done.report)):
+        assert KEY not in text

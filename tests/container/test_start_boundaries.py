@@ -133,3 +133,32 @@ def test_a_rank_that_dies_during_its_imports(engine: EngineUnit, which: int) -> 
     verdict = engine.until("failed", 20)
     assert verdict["cause"] == "rank-died", verdict
     assert verdict["t"] - killed <= 5.0, (verdict, killed)
+
+
+def test_a_user_s_entries_in_the_system_s_journal_are_no_words_of_systemd(
+    engine: EngineUnit,
+) -> None:
+    """`logger --journald` writes any field but those that begin with "_": a crash shall not read as
+    a stop that somebody asked for."""
+    engine.configure(standin={"START_S": 1}, unit_lines="[Service]\nRestart=no\n")
+    engine.start()
+    engine.until("ready")
+    forged = {
+        "INVOCATION_ID": engine.show("InvocationID"),
+        "UNIT": engine.unit,
+        "MESSAGE_ID": "de5b426a63be47a7b6ac3eaac82e2f6f",
+        "MESSAGE": f"Stopping {engine.unit}",
+        "JOB_TYPE": "stop",
+    }
+    text = "".join(f"{name}={value}\n" for name, value in forged.items())
+    engine.host.exec("sh", "-c", "id bob 2>/dev/null || useradd --system bob")
+    engine.host.exec("setpriv", "--reuid=bob", "--clear-groups", "logger", "--journald", input=text)
+    there = engine.host.exec(
+        "journalctl", "--no-pager", "-o", "json", f"INVOCATION_ID={forged['INVOCATION_ID']}",
+        f"MESSAGE_ID={forged['MESSAGE_ID']}",
+    )  # fmt: skip
+    assert "Stopping" in there.stdout, "the attack itself"
+    engine.host.exec("kill", "-9", str(engine.main_pid()))
+    verdict = engine.until("failed", 20)
+    assert (verdict["cause"], verdict["stopped_by"]) == ("killed", None)
+    assert not [event for event in engine.events() if event["kind"] == "step"]

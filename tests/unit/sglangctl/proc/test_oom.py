@@ -81,7 +81,42 @@ def test_a_cgroup_that_goes_away_meanwhile(proc: Path, tmp_path: Path) -> None:
 def test_the_kernel_s_log() -> None:
     found = oom.kernel_log(since=1e9)  # a time that has not come yet
     assert found.killed in (None, ())
-    assert oom.KILLED.findall(
-        "Memory cgroup out of memory: Killed process 4711 (sglang::schedul) total-vm:1kB"
-    ) == ["4711"]
-    assert oom.XID.findall("NVRM: Xid (PCI:0000:c1:00): 79, pid=1, GPU has fallen") == ["79"]
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "Memory cgroup out of memory: Killed process 4711 (sglang::schedul) total-vm:1kB",
+        "Out of memory: Killed process 4711 (python3) total-vm:1kB, anon-rss:1kB",
+        "Out of memory (oom_kill_allocating_task): Killed process 4711 (python3) total-vm:1kB",
+        "Killed process 4711 (python3), UID 0, total-vm:1kB",  # Linux 4.18
+    ],
+)
+def test_the_kernel_s_words_for_a_kill(text: str) -> None:
+    found = oom.KILLED.match(text)
+    assert found is not None and found[1] == "4711"
+
+
+@pytest.mark.parametrize(
+    ("text", "number"),
+    [
+        ("NVRM: Xid (PCI:0000:c1:00): 79, pid=1, GPU has fallen off the bus.", "79"),
+        ("NVRM: Xid (PCI:0000:C1:00.0): 13, Graphics Exception", "13"),
+        # A process that called itself so and broke off: its name stands first.
+        ("NVRM: Xid (): 9[812]: segfault at 0 ip 0 sp 0 error 4 in a[1000+1000]", None),
+        ("traps: NVRM: Xid (PCI:0000:c1:00): 79", None),
+    ],
+)
+def test_an_xid_is_the_driver_s_own_line_with_a_pci_address(text: str, number: str | None) -> None:
+    found = oom.XID.match(text)
+    assert (found and found[1]) == number
+
+
+def test_only_what_the_kernel_itself_wrote_since_then() -> None:
+    text = "NVRM: Xid (PCI:0000:c1:00): 79"
+    assert oom.message_of(f"4,1,5000000,-;{text}", 4.0) == text
+    assert oom.message_of(f"4,1,3000000,-;{text}", 4.0) == ""
+    # Of a program that may write there: the kernel gives it the facility "user", or its own.
+    assert oom.message_of(f"12,1,5000000,-;{text}", 4.0) == ""
+    assert oom.message_of(f"28,1,5000000,-;{text}", 4.0) == ""
+    assert oom.message_of("nonsense", 4.0) == ""
