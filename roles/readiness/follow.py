@@ -12,8 +12,9 @@ from typing import Any
 
 from roles.readiness.subject import Subject
 from roles.remote.follow import Reply
+from sglangctl.diagnosis.outcomes import GIVEN_UP, PROVEN
 from sglangctl.startup import Assessment, Startup, render
-from sglangctl.startup.summary import PROVEN, Story
+from sglangctl.startup.summary import Story
 from sglangctl.state import journal
 
 WAIT_S = 5.0
@@ -30,8 +31,6 @@ LATE_S = 120.0
 """Beyond the start's own budget, before the silence of its watch is a verdict."""
 DOWN_S = 3.0
 """For the journal's last word after the unit went down."""
-
-FINAL = frozenset(["failed", "deadline", "unresponsive"])
 
 Ask = Callable[[str | None, int, float], Reply]
 """(start, offset, seconds to wait) -> one answer of `sglangctl journal --unit`."""
@@ -123,7 +122,9 @@ class Follower:
         view = self.story.view
         if view is not None and self.is_served(view):
             return "served"
-        if view is not None and (view.outcome in FINAL or self.stays_stopped(view)):
+        if view is not None and (
+            view.outcome in GIVEN_UP | {"unresponsive"} or self.stays_stopped(view)
+        ):
             return "verdict"
         active = self.unit.get("active")
         if active in ("inactive", "failed") and not self.unit.get("job"):

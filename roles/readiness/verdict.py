@@ -11,12 +11,12 @@ from roles.readiness.follow import Ending
 from roles.readiness.subject import Subject
 from roles.report.result import Result
 from sglangctl.diagnosis.causes import CAUSES
+from sglangctl.diagnosis.outcomes import PROVEN
 from sglangctl.startup import render
 from sglangctl.systemd.unit_failure import spawn_step, why
 from sglangctl.util.terminal import harmless
 
 NUMBERS = ("tokens", "tokens_per_s", "ttft_s", "accept_length")
-READY = ("ready", "degraded")
 
 
 class Unusable(Exception):
@@ -121,7 +121,7 @@ def lines(result: Result) -> list[str]:
     after = "" if taken is None else f" after {render.duration(taken)}"
     if result.stopped_by:
         word = "stopped"
-    if result.exit == 1 and result.outcome in READY:
+    if result.exit == 1 and result.outcome in PROVEN:
         word += " (and the inventory says: readiness.degraded is a failure)"
     shown = [harmless(f"{result.engine}: {word}{after}")]
     if result.phases:
@@ -140,7 +140,7 @@ def lines(result: Result) -> list[str]:
         shown += [f"  | {line}" for line in render.evidence(result.evidence)]
     if result.exit and result.next_step and (result.stopped_by or not result.cause):
         shown.append(f"  next step: {harmless(result.next_step)}")
-    if result.exit == 1 and result.outcome not in READY and not result.stopped_by:
+    if result.exit == 1 and result.outcome not in PROVEN and not result.stopped_by:
         shown.append(f"  evidence for a report: sglangctl bundle {result.engine} (on the host)")
     return shown
 

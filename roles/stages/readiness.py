@@ -16,7 +16,7 @@ from roles.remote.snapshot import engine_facts
 from roles.stages.desired import DesiredHost
 from roles.stages.existing import ExistingHost
 from roles.switch.decision import decision_of
-from sglangctl.startup.summary import PROVEN
+from sglangctl.diagnosis.outcomes import PROVEN
 
 
 @deploy("Readiness")

@@ -14,13 +14,12 @@ from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Any
 
+from sglangctl.diagnosis.outcomes import SERVED
 from sglangctl.startup import Assessment, Startup
 from sglangctl.startup.ranks import STOPPED_S
 from sglangctl.state import journal
 from sglangctl.util import os_errors
 from sglangctl.util.terminal import harmless
-
-GOOD = ("serving", "ready", "degraded")
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -89,7 +88,7 @@ def run(args: argparse.Namespace) -> int:
         return _refuse(os_errors.sentence(error))
     if not outcome:
         return _refuse(f"{args.file} is no journal: there is no event in it")
-    return 0 if outcome in GOOD else 1
+    return 0 if outcome in SERVED else 1
 
 
 def _refuse(sentence: str) -> int:

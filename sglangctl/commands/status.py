@@ -12,9 +12,9 @@ import json
 import sys
 from dataclasses import asdict
 
+from sglangctl.diagnosis.outcomes import SERVED
 from sglangctl.report.status import VERSION, EngineStatus, look
 from sglangctl.startup import render
-from sglangctl.startup.summary import SERVED
 from sglangctl.state.config import ConfigError, engine_names, load_engine
 from sglangctl.state.paths import Paths
 from sglangctl.util import os_errors

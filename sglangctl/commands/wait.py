@@ -16,6 +16,7 @@ import time
 from pathlib import Path
 from types import FrameType
 
+from sglangctl.diagnosis.outcomes import GIVEN_UP, SERVED
 from sglangctl.engine import run as runs
 from sglangctl.engine.run import Run
 from sglangctl.proc.pidwatch import Pidwatch
@@ -33,8 +34,6 @@ JOURNAL_S = 5.0
 """For a living watch to open this run's journal."""
 LAST_WORDS_S = 2.5
 """From the main process's end to the watch's verdict on it."""
-UP = ("serving", "ready", "degraded")
-OVER = ("failed", "deadline")
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -194,13 +193,13 @@ def _never_ran(config: EngineConfig) -> tuple[str, ...] | None:
 
 
 def _over(assessment: Assessment) -> bool:
-    return assessment.outcome in UP or assessment.outcome in OVER
+    return assessment.outcome in SERVED | GIVEN_UP
 
 
 def _told(config: EngineConfig, assessment: Assessment) -> int:
-    from sglangctl.diagnosis.classify import CAUSES
+    from sglangctl.diagnosis.causes import CAUSES
 
-    if assessment.outcome in UP:
+    if assessment.outcome in SERVED:
         return 0
     if assessment.stopped_by:
         from sglangctl.startup.render import stopped

@@ -1,52 +1,23 @@
-"""Phases, outcomes and causes: the closed lists, and which cause a log line names."""
+"""Which cause a log line names."""
 
 from __future__ import annotations
 
 import re
 from dataclasses import dataclass
 
-from sglangctl.diagnosis.causes import CAUSES, Cause
 from sglangctl.diagnosis.signatures import SIGNATURES, Signature, find
 
 __all__ = [
     "ARGUMENTS",
-    "CAUSES",
     "FOLDER",
-    "OUTCOMES",
-    "PHASES",
     "SIGNATURES",
     "TOKENIZER",
     "WEIGHTS",
-    "Cause",
     "Context",
     "Finding",
     "Signature",
     "classify",
 ]
-
-PHASES = {
-    "launching": "started, and nothing heard of it yet",
-    "importing": "Python imports the engine and its kernels (15 to 60 s, without a line)",
-    "connecting": "the ranks find one another (NCCL, gloo)",
-    "loading": "weights go to the GPUs: the target's shards, then the drafter's",
-    "allocating": "the key/value cache is sized and allocated",
-    "capturing": "CUDA graphs are captured, kernels compiled where the cache is cold",
-    "binding": "the HTTP server starts",
-    "warming": "the port answers, the engine's own first request runs",
-    "serving": "requests are answered",
-}
-
-OUTCOMES = {
-    "pending": "on its way, no verdict yet",
-    "serving": "it answers; not yet proven by a generation of ours",
-    "ready": "proven: the port is ours, every rank lives, one real generation came back",
-    "degraded": "ready, with something that should be better (the drafter is of no use)",
-    "unresponsive": "it served and no longer answers",
-    "stalled": "nothing moves any more; a report, not a sentence: it may still come",
-    "deadline": "the start's time budget ran out while things still moved",
-    "failed": "certain: it will not serve",
-}
-
 
 FOLDER = "making a folder"
 TOKENIZER = "reading the tokenizer's files"

@@ -7,15 +7,13 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Any
 
+from sglangctl.diagnosis import titles
 from sglangctl.masking.masker import mask_argv
 from sglangctl.proc import procfs
+from sglangctl.proc.procfs import DEAD, STOPPED
 
 NAME_KEPT = 90
 """Characters of a title or command line that an event keeps."""
-SCHEDULER = "sglang::scheduler"
-DETOKENIZER = "sglang::detokenizer"
-STOPPED = frozenset("Tt")
-DEAD = frozenset("ZXx")
 
 
 @dataclass(frozen=True)
@@ -50,12 +48,12 @@ class Process:
 
     @property
     def is_rank(self) -> bool:
-        return self.name.startswith(SCHEDULER)
+        return self.name.startswith(titles.SCHEDULER)
 
     @property
     def is_essential(self) -> bool:
-        """A rank or the detokenizer: the engine cannot answer without it."""
-        return self.is_rank or self.name.startswith(DETOKENIZER)
+        """The engine cannot answer without it."""
+        return self.name.startswith(titles.ESSENTIAL)
 
 
 class Collector:
@@ -81,7 +79,10 @@ class Collector:
             key = (pid, stat.start)
             if pid not in listed and (
                 stat.start != self._before[pid]
-                or (stat.state not in DEAD and not self._names.get(key, "").startswith("sglang::"))
+                or (
+                    stat.state not in DEAD
+                    and not self._names.get(key, "").startswith(titles.PREFIX)
+                )
             ):
                 continue
             argv = procfs.cmdline(pid)
@@ -135,9 +136,9 @@ def shape(processes: Iterable[Process]) -> tuple[Any, ...]:
 def wrong(processes: Iterable[Process]) -> list[str]:
     """Ranks and detokenizer that are stopped or dead, in words."""
     return [
-        f"{process.name} (pid {process.pid}) is {'stopped' if process.state in STOPPED else 'dead'}"
+        f"{process.name} (pid {process.pid}) is {'stopped' if process.state == STOPPED else 'dead'}"
         for process in _own(processes)
-        if process.is_essential and process.state in STOPPED | DEAD
+        if process.is_essential and (process.state == STOPPED or process.state in DEAD)
     ]
 
 
@@ -151,7 +152,7 @@ def _own(processes: Iterable[Process]) -> list[Process]:
 def ranks_alive(processes: Iterable[Process]) -> int | None:
     """Schedulers that are not dead; None where no process carries an SGLang title to tell by."""
     processes = _own(processes)
-    if not any(process.name.startswith("sglang::") for process in processes):
+    if not any(process.name.startswith(titles.PREFIX) for process in processes):
         return None
     return sum(process.is_rank and process.state not in DEAD for process in processes)
 
@@ -195,6 +196,6 @@ def _exit_code(stat: procfs.Stat) -> int | None:
 
 
 def _notable(state: str) -> str:
-    if state in STOPPED:
+    if state == STOPPED:
         return "stopped"
     return "dead" if state in DEAD else ""

@@ -85,7 +85,7 @@ def gather(
                     generation,
                 )
     facts = Facts(
-        main_alive=main is not None and main.state not in "ZXx",
+        main_alive=main is not None and main.state not in procfs.DEAD,
         port_ours=port_ours,
         port_owner=port_words,
         health=health.status,

@@ -271,7 +271,7 @@ class Ladder:
         for target in left:
             pid = target.identity.pid
             found = procfs.stat(pid)
-            if target.gone() or found is None or found.state == "Z":
+            if target.gone() or found is None or found.state in procfs.DEAD:
                 continue
             return of_survivor(
                 pid,

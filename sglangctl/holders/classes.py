@@ -10,6 +10,7 @@ import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
+from sglangctl.diagnosis import titles
 from sglangctl.systemd.unit_names import is_helper
 
 OURS = "ours"
@@ -27,7 +28,7 @@ POLICIES: Mapping[str, frozenset[str]] = {
 }
 """What each policy may end. `ours` takes --stop; `protected` and `sibling` are never ended."""
 
-TITLES = (("VLLM::", "vLLM"), ("sglang::", "SGLang"), ("ray::", "a Ray worker"))
+TITLES = (("VLLM::", "vLLM"), (titles.PREFIX, "SGLang"), ("ray::", "a Ray worker"))
 PROGRAMS: Mapping[str, tuple[str, frozenset[str]]] = {
     "vllm": ("vLLM", frozenset({"serve"})),
     "sglang": ("SGLang", frozenset({"serve"})),

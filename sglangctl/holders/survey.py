@@ -136,7 +136,7 @@ def look_at(
     """Read one process; None when it ended meanwhile (then nothing read can be trusted)."""
     identity = pidfds.identify(pid)
     found = procfs.stat(pid)
-    if identity is None or found is None or found.state == "Z":
+    if identity is None or found is None or found.state in procfs.DEAD:
         return None
     member = membership.of(pid, root)
     argv = procfs.cmdline(pid)

@@ -30,7 +30,7 @@ class Pidwatch:
             poller.register(self.fileno, select.POLLIN)
             return bool(poller.poll(0))
         found = procfs.stat(self.pid)
-        return found is None or found.start != self._start or found.state in "ZXx"
+        return found is None or found.start != self._start or found.state in procfs.DEAD
 
     def close(self) -> None:
         if self.fileno is not None:

@@ -11,6 +11,10 @@ from dataclasses import dataclass
 PROC = "/proc"
 TICKS = os.sysconf("SC_CLK_TCK")
 PAGE = os.sysconf("SC_PAGE_SIZE")
+DEAD = frozenset("ZXx")
+"""States of a process that has ended."""
+STOPPED = "T"
+"""State of one that SIGSTOP stopped. (`t` is a debugger's or a profiler's doing, and passes.)"""
 LIMIT = 128 * 1024
 """Bytes that are read of a file of another process. How much its command line and environment
 hold is that process's own choice (PR_SET_MM_MAP: gigabytes, of no memory of its own)."""

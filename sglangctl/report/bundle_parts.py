@@ -19,6 +19,7 @@ from sglangctl.state.paths import Paths
 from sglangctl.state.release import venv_of
 from sglangctl.systemd.unit import find
 from sglangctl.systemd.unit_names import SWITCH, engine_unit, watch_unit
+from sglangctl.watch.stacks import py_spy
 
 LAST_STARTS = 3
 """And switches: each has a journal."""
@@ -260,9 +261,8 @@ def processes_text(unit: str) -> str:
 
 def stacks_text(unit: str, manifest: Path) -> str:
     """Python stacks by py-spy, without values of variables; the processes are not paused."""
-    venv = venv_of(manifest)
-    program = shutil.which("py-spy") or (str(venv / "bin/py-spy") if venv else "")
-    if not os.access(program, os.X_OK):
+    program = py_spy(manifest.parent)
+    if program is None:
         raise Missing("py-spy is not installed (pip install py-spy, on the PATH of root)")
     blocks = []
     for pid in processes_of(unit):

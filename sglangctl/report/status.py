@@ -8,8 +8,9 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from sglangctl.diagnosis.outcomes import PROVEN, SERVED
 from sglangctl.startup import render
-from sglangctl.startup.summary import PROVEN, SERVED, Story, gpus_of
+from sglangctl.startup.summary import Story, gpus_of
 from sglangctl.state import journal, starts
 from sglangctl.state.config import EngineConfig
 from sglangctl.state.paths import Paths

@@ -6,6 +6,7 @@ import sys
 from dataclasses import dataclass
 from functools import partial
 
+from sglangctl.diagnosis.outcomes import SERVED
 from sglangctl.engine import processes, readiness_facts
 from sglangctl.engine.http import endpoint
 from sglangctl.engine.readiness import Check, Decision, decide
@@ -16,8 +17,6 @@ from sglangctl.state.config import EngineConfig
 from sglangctl.state.paths import Paths
 from sglangctl.systemd.unit import Unit, find
 from sglangctl.systemd.unit_failure import spawn_step, why
-
-PROVEN = ("serving", "ready", "degraded")
 
 
 @dataclass(frozen=True)
@@ -133,7 +132,7 @@ def last_word(config: EngineConfig, paths: Paths) -> tuple[str | None, ...]:
     except OSError:
         return None, None, None, None
     outcome = starts.outcome_of(event)
-    if event is None or outcome in ("-", *PROVEN):
+    if event is None or outcome in ("-", *SERVED):
         return None, None, None, None
     found = (event.get(key) for key in ("cause", "phase", "stopped_by"))
     return (outcome, *(value if isinstance(value, str) else None for value in found))

@@ -8,8 +8,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from sglangctl.diagnosis.outcomes import ORDER
 from sglangctl.startup.failures import RECENT_S, Candidate, Crash
-from sglangctl.startup.phases import ORDER
 from sglangctl.startup.state import State
 from sglangctl.util.values import printable, whole
 

@@ -7,10 +7,8 @@ safetensors checkpoint shards" became "Multi-thread loading shards", "Capture cu
 
 from __future__ import annotations
 
-from sglangctl.diagnosis.classify import PHASES
+from sglangctl.diagnosis.outcomes import ORDER
 from sglangctl.startup.loglines import Bar
-
-ORDER = {name: index for index, name in enumerate(PHASES)}
 
 _MOST_RANKS = 4096
 CONTEXT_MIB = 300.0

@@ -19,12 +19,11 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
+from sglangctl.diagnosis import titles
+from sglangctl.proc.procfs import DEAD, STOPPED
 from sglangctl.startup.compilers import Compilers
 from sglangctl.util.values import number, text, whole
 
-_TITLES = ("sglang::sched", "sglang::detok", "sglang::data_par")
-_CONTROLLER = "sglang::data_par"
-"""It spawns the schedulers of its replicas: their parent, and no scheduler itself."""
 _BARE = ("sglang::scheduler", "sglang::schedul")
 """Titles that several ranks may have at once: without a suffix, or cut by comm."""
 _SPAWNED = "multiprocessing.spawn"
@@ -37,8 +36,6 @@ _AGAIN_S = 0.4
 _RUNS = 3
 """A waiting process is found in state R now and then, hardly three times on end."""
 _MOST_RANKS = 4096
-DEAD = "ZXx"
-STOPPED = "T"
 _Key = tuple[int, "int | None"]
 """Pid and start time: a pid may be given to another process."""
 
@@ -158,7 +155,7 @@ class Ranks:
         for look in looks.values():
             if look.letter in DEAD:
                 continue
-            titled = look.name.startswith(_TITLES)
+            titled = look.name.startswith(titles.ESSENTIAL)
             if not titled and _SPAWNED not in look.name and not self._children:
                 continue
             key = (look.pid, look.start)
@@ -190,19 +187,21 @@ class Ranks:
             else:
                 here.add((look.pid, look.start))
         world = self.world or 1
-        titles: dict[str, int] = {}
+        shown: dict[str, int] = {}
         untitled = 0
         for key, child in self._children.items():
             if key not in here or child.forked:
                 continue
             if not child.title:
                 untitled += 1
-            elif told or titles.get(child.title, 0) < (world if child.title in _BARE else 1):
-                titles[child.title] = titles.get(child.title, 0) + 1
-        self.alive = sum(n for title, n in titles.items() if title.startswith("sglang::sched"))
-        if self.alive >= world and any(title.startswith("sglang::detok") for title in titles):
+            elif told or shown.get(child.title, 0) < (world if child.title in _BARE else 1):
+                shown[child.title] = shown.get(child.title, 0) + 1
+        self.alive = sum(n for title, n in shown.items() if title.startswith(titles.SCHEDULER))
+        if self.alive >= world and any(title.startswith(titles.DETOKENIZER) for title in shown):
             self._complete = True
-        others = self.alive + untitled + sum(title.startswith("sglang::detok") for title in titles)
+        others = (
+            self.alive + untitled + sum(title.startswith(titles.DETOKENIZER) for title in shown)
+        )
         lost: list[str] = []
         sure = False
         for key, child in list(self._children.items()):
@@ -213,7 +212,7 @@ class Ranks:
             zombie = dead.get(key)
             if child.title:
                 most = world if child.title in _BARE else 1
-                twin = not told and titles.get(child.title, 0) >= most
+                twin = not told and shown.get(child.title, 0) >= most
                 if child.forked or twin or (child.looks < 2 and zombie is None):
                     del self._children[key]
                     continue
@@ -263,12 +262,12 @@ def _forked(look: _Look, looks: dict[int, _Look]) -> bool:
     parent = looks.get(look.parent) if look.parent is not None else None
     if parent is None or parent.letter in DEAD:
         return False
-    if parent.name.startswith(_CONTROLLER):
+    if parent.name.startswith(titles.CONTROLLER):
         return look.name == parent.name
-    return parent.name.startswith(_TITLES) or _SPAWNED in parent.name
+    return parent.name.startswith(titles.ESSENTIAL) or _SPAWNED in parent.name
 
 
 def _short(name: str, pid: int) -> str:
-    if name.startswith("sglang::"):
+    if name.startswith(titles.PREFIX):
         return name
     return "the main process" if "sglang" in name and "spawn" not in name else name[:40] or str(pid)

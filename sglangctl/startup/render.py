@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
-from sglangctl.startup.summary import PROVEN
+from sglangctl.diagnosis.outcomes import PROVEN
 from sglangctl.util.terminal import cut, harmless
 
 if TYPE_CHECKING:

@@ -5,11 +5,12 @@ from __future__ import annotations
 from typing import Any
 
 from sglangctl.diagnosis.classify import Context
+from sglangctl.diagnosis.outcomes import ORDER
 from sglangctl.startup.failures import Failures
 from sglangctl.startup.launched import Launched
 from sglangctl.startup.loglines import Splitter
 from sglangctl.startup.motion import Motion
-from sglangctl.startup.phases import ORDER, Phases
+from sglangctl.startup.phases import Phases
 from sglangctl.startup.progress import Work
 from sglangctl.startup.proof import Proof
 from sglangctl.startup.ranks import STOPPED_S, Ranks

@@ -12,11 +12,6 @@ from sglangctl.state.journal import Event
 if TYPE_CHECKING:  # the fold's many expressions are compiled only where it is used
     from sglangctl.startup import Assessment, Startup
 
-PROVEN = frozenset(["ready", "degraded"])
-"""Outcomes that a generation has proved."""
-SERVED = PROVEN | {"serving"}
-"""Outcomes with which the engine answers."""
-
 
 def gpus_of(event: Event | None) -> list[dict[str, Any]]:
     """The list of a gpu event, without what is no GPU."""

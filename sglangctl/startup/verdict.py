@@ -5,10 +5,10 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
+from sglangctl.diagnosis.outcomes import ORDER
 from sglangctl.startup import evidence, progress
 from sglangctl.startup.assessment import Assessment
 from sglangctl.startup.blame import Blame, blame
-from sglangctl.startup.phases import ORDER
 from sglangctl.startup.ranks import STOPPED_S
 from sglangctl.startup.state import State
 from sglangctl.util.values import printable

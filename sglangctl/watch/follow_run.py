@@ -7,6 +7,7 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
+from sglangctl.diagnosis.outcomes import PROVEN
 from sglangctl.engine.http import endpoint
 from sglangctl.engine.run import Run
 from sglangctl.masking.masker import Masker, secrets_in_argv, secrets_of
@@ -74,8 +75,7 @@ class Follow:
             endpoint(config, paths, run.pids),
             tail,
             self._recorder,
-            prove=self.outcome not in ("ready", "degraded")
-            or self._asked != config.readiness.asked,
+            prove=self.outcome not in PROVEN or self._asked != config.readiness.asked,
             asked_by=self._who_stops,
             show=lambda text: self._show(f"{config.name}: {text}"),
             later=self._later if run.folder is not None else None,

@@ -10,6 +10,7 @@ from datetime import datetime, timezone
 from pathlib import Path
 from typing import Any
 
+from sglangctl.diagnosis.outcomes import SERVED
 from sglangctl.masking.masker import MASK, Masker, is_secret_name, mask_argv, read_env
 from sglangctl.proc import procfs
 from sglangctl.state import journal, starts
@@ -19,7 +20,6 @@ from sglangctl.state.paths import Paths
 LOOK_S = 2.0
 """For the size of the weights: a network file system may hang."""
 WEIGHTS = (".safetensors", ".bin", ".gguf")
-GOOD = ("serving", "ready", "degraded")
 
 
 def fields(
@@ -128,7 +128,7 @@ def phase_seconds(file: Path) -> dict[str, float]:
                         seconds.get(phase, 0.0) + max(0.0, event["t"] - since), 1
                     )
                     phase, since = entered, event["t"]
-                if event.get("outcome") in GOOD:
+                if event.get("outcome") in SERVED:
                     return seconds
     except OSError:
         return {}

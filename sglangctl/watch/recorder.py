@@ -13,10 +13,10 @@ import re
 from collections.abc import Callable
 from typing import Any
 
+from sglangctl.diagnosis.outcomes import SERVED
 from sglangctl.startup import Assessment, Startup
 from sglangctl.state.journal import Event, Writer
 
-UP = frozenset(["serving", "ready", "degraded"])
 CALM_S = 60.0
 """Between two lines of a kind while the engine serves; also how long an alarm is remembered."""
 LONG_S = 1200.0
@@ -69,7 +69,7 @@ class Recorder:
     @property
     def up(self) -> bool:
         """Whether it serves, by the last verdict."""
-        return self.outcome in UP
+        return self.outcome in SERVED
 
     @property
     def compiling(self) -> bool:

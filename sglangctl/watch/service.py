@@ -12,6 +12,7 @@ from functools import partial
 from pathlib import Path
 from types import FrameType
 
+from sglangctl.diagnosis.outcomes import SERVED
 from sglangctl.engine import run as runs
 from sglangctl.state.config import ConfigError, EngineConfig, load_engine
 from sglangctl.state.paths import Paths
@@ -25,7 +26,6 @@ from sglangctl.watch.logtail import Logtail
 IDLE_S = 0.25
 END_S = 15.0
 """For a command of ours that has to end: SGLang obeys SIGTERM within seconds, or not at all."""
-GOOD = ("serving", "ready", "degraded")
 
 
 class Watch:
@@ -81,7 +81,7 @@ class Watch:
         if not self.stopped:
             follow.finish(End(None))
         self._close(follow)
-        return 0 if follow.outcome in GOOD else 1
+        return 0 if follow.outcome in SERVED else 1
 
     def command(self, argv: list[str]) -> int:
         """Start `argv` in a session of its own, its output appended to the log, and watch it."""

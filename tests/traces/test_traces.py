@@ -10,7 +10,8 @@ from typing import Any
 
 import pytest
 
-from sglangctl.diagnosis.classify import CAUSES, OUTCOMES, PHASES
+from sglangctl.diagnosis.causes import CAUSES
+from sglangctl.diagnosis.outcomes import OUTCOMES, PHASES
 from sglangctl.startup import Assessment, Startup
 from sglangctl.state import journal
 

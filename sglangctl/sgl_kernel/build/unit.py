@@ -93,7 +93,7 @@ def running(key: str, paths: Paths) -> bool:
     except (OSError, ValueError):
         return False
     stat = procfs.stat(pid)
-    return stat is not None and stat.start == start_ticks and stat.state != "Z"
+    return stat is not None and stat.start == start_ticks and stat.state not in procfs.DEAD
 
 
 def look_at(key: str, offset: int, paths: Paths) -> follow.Answer:

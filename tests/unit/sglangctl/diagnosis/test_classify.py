@@ -9,18 +9,16 @@ import pytest
 
 from sglangctl import cli
 from sglangctl.diagnosis import signatures
-from sglangctl.diagnosis.causes import Cause
+from sglangctl.diagnosis.causes import CAUSES, Cause
 from sglangctl.diagnosis.classify import (
-    CAUSES,
     FOLDER,
-    OUTCOMES,
-    PHASES,
     SIGNATURES,
     TOKENIZER,
     WEIGHTS,
     Context,
     classify,
 )
+from sglangctl.diagnosis.outcomes import OUTCOMES, PHASES
 from sglangctl.startup.loglines import Splitter
 from sglangctl.state import journal
 

@@ -11,7 +11,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from sglangctl.diagnosis.classify import CAUSES, OUTCOMES, PHASES
+from sglangctl.diagnosis.causes import CAUSES
+from sglangctl.diagnosis.outcomes import OUTCOMES, PHASES
 from sglangctl.startup import Assessment, Startup
 from tests.support import fuzz
 
