@@ -13,7 +13,7 @@ from roles.engine.desired import DesiredEngine, changed_against_live
 from roles.host.operations import describe
 from roles.remote import program
 from roles.remote.failing import failing
-from roles.remote.operation import UNREAD, Commands, obstructed, show
+from roles.remote.operation import UNREAD, Commands, show, will_fail
 from roles.remote.snapshot import JSON, Input, engine_facts, snapshot
 from sglangctl.state.paths import OWN_USER
 
@@ -33,11 +33,11 @@ def service_user(user: str, home: str, request: JSON) -> Commands:
         return
     found = facts["users"].get(user)
     if found is not None and found.get("group") != user:
-        obstacle = (
+        sentence = (
             f"the user {user} has the group {found.get('group')}, and an engine's user needs one of "
             f"its own name: choose another `user`, or: groupadd {user} && usermod -g {user} {user}"
         )
-        yield obstructed(obstacle)
+        yield will_fail(sentence)
         return
     if found is not None:
         host.noop(f"user {user} is there")

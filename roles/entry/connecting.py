@@ -84,6 +84,7 @@ def guard() -> None:
     _Run.need, _Run.told = needed(), False
     if hasattr(Host.connect, "__wrapped__"):
         return
+    # Patched, because pyinfra calls nothing of ours before it connects to a host.
     original = Host.connect
 
     @wraps(original)

@@ -11,7 +11,7 @@ from pyinfra.context import host, state
 from roles.host.managed import Change, Managed, ManagedDirectory, ManagedFile, changes
 from roles.remote import program
 from roles.remote.failing import failing
-from roles.remote.operation import UNREAD, Commands, obstructed, show
+from roles.remote.operation import UNREAD, Commands, show, will_fail
 from roles.remote.snapshot import JSON, RUNS, snapshot
 from roles.remote.upload import upload
 
@@ -47,8 +47,8 @@ def managed_files(wanted: Sequence[Managed], request: JSON) -> Commands:
     found = changes(wanted, facts["files"])
     unreadable = [one for one in found if one.unreadable]
     if unreadable:
-        obstacle = f"{unreadable[0].item.path} cannot be looked at: {unreadable[0].why}"
-        yield obstructed(obstacle)
+        sentence = f"{unreadable[0].item.path} cannot be looked at: {unreadable[0].why}"
+        yield will_fail(sentence)
         return
     show(describe(found, bool(state.config.DIFF)))
     if not found:
@@ -83,7 +83,7 @@ def install_program(request: JSON) -> Commands:
         return
     if facts.get("lock"):
         # Nothing of this run may meet the other one half-way.
-        yield obstructed(f"nothing was changed. {facts['lock']['sentence']}")
+        yield will_fail(f"nothing was changed. {facts['lock']['sentence']}")
         return
     here = facts["files"]
     file = ManagedFile(program.path(), program.archive(), mode="0755")
@@ -93,8 +93,8 @@ def install_program(request: JSON) -> Commands:
     linked = link.get("target") == file.path
     ours = link["kind"] == "absent" or str(link.get("target", "")).startswith(f"{program.FOLDER}/")
     if not ours:
-        obstacle = f"{program.LINK} is somebody else's {link['kind']}: move it away, deploy again"
-        yield obstructed(obstacle)
+        sentence = f"{program.LINK} is somebody else's {link['kind']}: move it away, deploy again"
+        yield will_fail(sentence)
         return
     if present and linked:
         host.noop(f"sglangctl {program.digest()} is installed")

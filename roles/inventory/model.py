@@ -8,7 +8,7 @@ from dataclasses import asdict, dataclass, field
 from typing import Any, Literal
 
 from roles.inventory import nccl
-from roles.inventory.errors import Mistake, Need
+from roles.inventory.errors import Mistake
 from roles.inventory.secret import Secret
 from sglangctl.state.config import Drafter, Limits, Readiness
 from sglangctl.systemd.unit_names import engine_unit
@@ -198,10 +198,6 @@ class HostEntry:
     def errors(self) -> tuple[str, ...]:
         """All mistakes, one line each."""
         return tuple(mistake.text for mistake in self.mistakes)
-
-    def against(self, need: Need) -> tuple[str, ...]:
-        """The mistakes that matter to what needs this much."""
-        return tuple(mistake.text for mistake in self.mistakes if mistake.need <= need)
 
 
 @dataclass(frozen=True)

@@ -1,4 +1,7 @@
-"""An engine without what is wrong in it, so that the rest is looked at in the same round."""
+"""An engine without what is wrong in it, so that the rest is looked at in the same round.
+
+Kept, because without it one wrong key hides an engine's other mistakes until it is corrected.
+"""
 
 from __future__ import annotations
 

@@ -17,7 +17,6 @@ from roles.inventory import flags
 from roles.inventory.model import EngineSpec, HostSpec
 from roles.inventory.quoting import config_value, env_value, exec_line, unit_word
 from sglangctl.state.config import EngineConfig, HostConfig
-from sglangctl.state.release import FILES
 
 TEMPLATES = Path(__file__).resolve().parents[2] / "templates"
 VENVS = "/opt/sglang/venvs"
@@ -39,11 +38,6 @@ class Release:
     venv: str
     files: Mapping[str, bytes] = field(repr=False)
     """Name -> content, as sglangctl/state/release.py writes them; engine.yaml holds the secrets."""
-
-    @property
-    def modes(self) -> dict[str, str]:
-        """Name -> mode in octal digits; every file is root's, its group the engine's."""
-        return {name: f"{FILES[name]:o}" for name in self.files}
 
 
 @cache

@@ -38,10 +38,10 @@ Say = Callable[[str], None]
 
 
 @dataclass(frozen=True)
-class Ending:
-    """Why following ended. `story` has no view where there was no journal."""
+class FollowResult:
+    """Why following ended, and what is known then. `story` has no view where there was no journal."""
 
-    word: str
+    reason: str
     """`served`, `verdict` (failed, deadline, unresponsive, a rank that stays stopped), `down`
     (not running, and no verdict), `blind` (no journal; the unit is active) or `late`."""
     story: Story
@@ -76,7 +76,7 @@ class Follower:
         self.down_at_s: float | None = None
         self.printed = clock()
 
-    def run(self) -> Ending:
+    def run(self) -> FollowResult:
         """Until it serves or something final can be said; raises what `ask` raises."""
         began = heard = self.clock()
         while True:
@@ -93,9 +93,9 @@ class Follower:
             elif self.watched and self.story.view is not None:
                 # The watch runs and has nothing to write: time passes for the start too.
                 self.print_line(self.story.tick(self.heard_t + now - heard))
-            word = self.ending(silent_s=now - heard, total_s=now - began)
-            if word is not None:
-                return Ending(word, self.story, self.unit, self.start)
+            reason = self.reason_to_end(silent_s=now - heard, total_s=now - began)
+            if reason is not None:
+                return FollowResult(reason, self.story, self.unit, self.start)
             self.print_line(now - self.printed >= LINE_S)
             self.sleep(max(0.0, PAUSE_S - (self.clock() - asked)))
 
@@ -117,8 +117,8 @@ class Follower:
         """Without systemd nothing is known of the watch: its journal is taken for granted."""
         return str(self.unit.get("watch", "active")) == "active"
 
-    def ending(self, silent_s: float, total_s: float) -> str | None:
-        """The word of Ending, None while it goes on."""
+    def reason_to_end(self, silent_s: float, total_s: float) -> str | None:
+        """The reason of FollowResult, None while it goes on."""
         view = self.story.view
         if view is not None and self.is_served(view):
             return "served"

@@ -59,11 +59,11 @@ def serving(
 
     def run(link: Link) -> None:
         target = link.host
-        ending = followed(link, subject, lambda line: say(target, line))
-        if ending.word in ("served", "blind"):
-            result = verdict.with_start(proof(link, subject), ending)
+        followed = follow_start(link, subject, lambda line: say(target, line))
+        if followed.reason in ("served", "blind"):
+            result = verdict.with_start(proof(link, subject), followed)
         else:
-            result = verdict.of_ending(subject, ending)
+            result = verdict.of_start(subject, followed)
         conclude(target, result)
         if then is not None:
             answer = link.run(*subject.program, *then)
@@ -124,7 +124,7 @@ def reached(subject: Subject, settled: Callable[[], bool]) -> Commands:
     yield FunctionCommand(checked(or_interrupted(run, interrupted())), (), {})
 
 
-def followed(link: Link, subject: Subject, tell: Callable[[str], None]) -> follow.Ending:
+def follow_start(link: Link, subject: Subject, tell: Callable[[str], None]) -> follow.FollowResult:
     """The end of the engine's start, told line by line."""
 
     def ask(start: str | None, offset: int, wait_s: float) -> Reply:

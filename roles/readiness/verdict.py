@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
-from roles.readiness.follow import Ending
+from roles.readiness.follow import FollowResult
 from roles.readiness.subject import Subject
 from roles.report.result import Result
 from sglangctl.diagnosis.causes import CAUSES
@@ -23,28 +23,28 @@ class Unusable(Exception):
     """The answer of `sglangctl verify` cannot be read; the text is one sentence."""
 
 
-def of_ending(subject: Subject, ending: Ending) -> Result:
+def of_start(subject: Subject, followed: FollowResult) -> Result:
     """The result of a start that did not come to serve."""
-    view = ending.story.view
+    view = followed.story.view
     outcome = view.outcome if view else None
     evidence = list(view.evidence) if view else []
-    if ending.word == "down" and outcome in ("pending", "serving"):
+    if followed.reason == "down" and outcome in ("pending", "serving"):
         outcome = None  # it ended, and the journal does not say so
-    elif ending.word == "late":
+    elif followed.reason == "late":
         outcome = "deadline"
     cause = view.cause if view else None
     known = CAUSES.get(cause or "")
-    state = "/".join(str(ending.unit.get(key, "unknown")) for key in ("active", "sub"))
-    result, status = str(ending.unit.get("result", "unknown")), ending.unit.get("exit_status")
+    state = "/".join(str(followed.unit.get(key, "unknown")) for key in ("active", "sub"))
+    result, status = str(followed.unit.get("result", "unknown")), followed.unit.get("exit_status")
     sentence = f"{subject.unit} is {state} (result: {result})"
     following = next_step(subject, cause)
     never_ran = spawn_step(status) is not None
-    unexplained = ending.word == "down" and not known
+    unexplained = followed.reason == "down" and not known
     failure = why(subject.unit, result, status) if never_ran or unexplained else None
     if failure is not None:
         cause = known = None
         outcome, sentence, following = outcome or "failed", failure.sentence, failure.next_step
-    if ending.word == "late":
+    if followed.reason == "late":
         budget = render.duration(subject.limits.start_s)
         sentence = f"the start's time of {budget} is over, and {subject.unit} is {state}"
     stopped_by = view.stopped_by if view else None
@@ -58,10 +58,10 @@ def of_ending(subject: Subject, ending: Ending) -> Result:
         stopped_by=stopped_by,
         cause=cause,
         sentence=known.sentence if known else sentence,
-        elapsed_s=round(ending.story.t, 3) if view else None,
+        elapsed_s=round(followed.story.t, 3) if view else None,
         phase=view.phase if view else None,
-        served_after_s=ending.story.served_after(),
-        phases=ending.story.durations(),
+        served_after_s=followed.story.served_after(),
+        phases=followed.story.durations(),
         evidence=evidence,
         next_step=following,
     )
@@ -103,14 +103,14 @@ def of_verify(subject: Subject, lines: list[str]) -> Result:
     )
 
 
-def with_start(result: Result, ending: Ending) -> Result:
+def with_start(result: Result, followed: FollowResult) -> Result:
     """Add how the start went to what the proof found."""
-    view = ending.story.view
+    view = followed.story.view
     return replace(
         result,
         phase=view.phase if view else None,
-        served_after_s=ending.story.served_after(),
-        phases=ending.story.durations(),
+        served_after_s=followed.story.served_after(),
+        phases=followed.story.durations(),
     )
 
 

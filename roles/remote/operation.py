@@ -21,8 +21,8 @@ def show(lines: Sequence[str]) -> None:
         say(host, line, fg={"+": "green", "-": "yellow"}.get(line[:1]))
 
 
-def obstructed(obstacle: str) -> FunctionCommand:
-    """Fail the host with `obstacle`. A plan says it too; without one (-y) it is said once."""
+def will_fail(sentence: str) -> FunctionCommand:
+    """Fail the host with `sentence`. A plan says it too; without one (-y) it is said once."""
     if not state.is_executing:
-        show([f"will fail: {obstacle}"])
-    return failing(obstacle)
+        show([f"will fail: {sentence}"])
+    return failing(sentence)

@@ -16,11 +16,11 @@ from roles.remote.failing import HostFailed, checked, failing, say
 from roles.remote.operation import UNREAD, show
 from roles.remote.snapshot import JSON, forget, snapshot
 from roles.sgl_kernel import building, fleet
-from roles.sgl_kernel.ladder import Situation, Step, architecture, decide, device_of, request
+from roles.sgl_kernel.choice import Situation, Step, architecture, decide, device_of, request
 from roles.sgl_kernel.remote import Ended, Remote
 
 STEPS = 12
-"""More than the ladder has rungs: a defect ends here instead of going round for ever."""
+"""More than there are sources: a defect ends here instead of going round for ever."""
 # One build a key in the whole run: the next host that wants the same one finds it in the cache.
 BUILDING: dict[str, RLock] = {}
 
@@ -58,14 +58,14 @@ def kernel_ready(
         return
 
     def run(state: State, host: Host) -> None:
-        climb(state, Remote(state, host, sudo), engine, venv)
+        provide(state, Remote(state, host, sudo), engine, venv)
 
     yield FunctionCommand(checked(run), (), {})
     forget()
 
 
 def situation(engine: EngineSpec, survey: dict[str, Any] | None) -> Situation:
-    """What the ladder decides from."""
+    """What the choice is made from."""
     return Situation(
         engine.kernel,
         device_of(engine),
@@ -89,8 +89,8 @@ def plan_line(name: str, step: Step) -> str:
     return f"kernel of {name}: " + (f"{doing.strip()} ({step.reason})" if doing else step.reason)
 
 
-def climb(state: State, remote: Remote, engine: EngineSpec, venv: str) -> None:
-    """Rung after rung until the kernel is there and checked; HostFailed with the whole story."""
+def provide(state: State, remote: Remote, engine: EngineSpec, venv: str) -> None:
+    """Step by step until the kernel is there and checked; HostFailed with the whole story."""
     tried: dict[str, str] = {}
     arch, source = engine.kernel.arch, "stock"
     for _ in range(STEPS):

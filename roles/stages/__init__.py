@@ -1,11 +1,11 @@
 """The stages of a deploy, one function each: what deploys/ and a deploy file of your own call."""
 
 from roles.stages.desired import desired_host
-from roles.stages.ending import remove_engines, stop_engines
 from roles.stages.existing import existing_host
 from roles.stages.preflight_check import preflight
 from roles.stages.prepare import prepare_engines, prepare_host, prepare_kernels
 from roles.stages.readiness import verify, wait_until_serving
+from roles.stages.stop import remove_engines, stop_engines
 from roles.stages.switch import switch_engines
 
 __all__ = [

@@ -24,7 +24,7 @@ from roles.inventory.model import HostSpec
 from roles.remote import program
 from roles.remote.failing import fail_host
 from roles.remote.snapshot import snapshot
-from roles.sgl_kernel.ladder import probe_request as kernel_request
+from roles.sgl_kernel.choice import probe_request as kernel_request
 from roles.stages.fitness import fit, right
 from sglangctl.systemd.unit_names import watch_unit
 

@@ -7,11 +7,11 @@ from pyinfra.context import state
 from roles.engine.desired import DesiredEngine
 from roles.remote.failing import fail_host
 from roles.remote.snapshot import JSON, RUNS
-from roles.sgl_kernel import ladder
+from roles.sgl_kernel import choice
 from roles.sgl_kernel.operations import situation
 from roles.stages.desired import DesiredHost
+from roles.switch.blockers import blockers, held
 from roles.switch.decision import Decide, decision_of
-from roles.switch.obstacles import blocked, held
 
 
 def preflight(desired: DesiredHost) -> None:
@@ -27,7 +27,7 @@ def preflight(desired: DesiredHost) -> None:
     found = [
         f"{engine.name}: {text}"
         for engine in desired.engines
-        for text in obstacles(facts, engine, decision_of(engine))
+        for text in all_blockers(facts, engine, decision_of(engine))
     ]
     if not facts.get(RUNS) and set(found) <= refusals(facts, desired):
         # What is told then is a command of sglangctl, which is not on this host yet: the deploy
@@ -46,12 +46,12 @@ def refusals(facts: JSON, desired: DesiredHost) -> set[str]:
     }
 
 
-def obstacles(facts: JSON, engine: DesiredEngine, decide: Decide) -> list[str]:
+def all_blockers(facts: JSON, engine: DesiredEngine, decide: Decide) -> list[str]:
     """Everything that is in the way of one engine and that no step before the switch changes."""
-    found = blocked(facts, engine) if decide(facts).needed else []
+    found = blockers(facts, engine) if decide(facts).needed else []
     survey = (facts.get("kernels") or {}).get(engine.name)
     now = situation(engine.spec, survey)
-    unknown_gpu = survey is not None and ladder.architecture(engine.spec.kernel, survey) is None
-    if unknown_gpu and ladder.wanted(engine.spec.kernel, now.device) is None:
-        found.append(f"kernel: {ladder.decide(now).reason}")
+    unknown_gpu = survey is not None and choice.architecture(engine.spec.kernel, survey) is None
+    if unknown_gpu and choice.wanted(engine.spec.kernel, now.device) is None:
+        found.append(f"kernel: {choice.decide(now).reason}")
     return found

@@ -15,11 +15,11 @@ from roles.host.operations import describe
 from roles.remote import follow, program
 from roles.remote.failing import HostFailed, failing, say
 from roles.remote.link import Link
-from roles.remote.operation import UNREAD, Commands, obstructed, show
+from roles.remote.operation import UNREAD, Commands, show, will_fail
 from roles.remote.over_link import over_link
 from roles.remote.snapshot import JSON, engine_facts, forget, snapshot
-from roles.switch.decision import Decision
-from roles.switch.obstacles import blocked
+from roles.switch.blockers import blockers
+from roles.switch.decision import Decide, Decision
 from sglangctl.state.journal import Event
 from sglangctl.systemd import unit_names
 from sglangctl.systemd.unit_names import watch_unit
@@ -34,7 +34,7 @@ WATCH_S = 130.0
 @operation()
 def configured(
     engine: DesiredEngine,
-    decide: Callable[[JSON], Decision],
+    decide: Decide,
     watch: Callable[[JSON], list[str]],
     request: JSON,
     sudo: bool = False,
@@ -61,7 +61,7 @@ def configured(
         return
     found, why = changes([engine.config], facts["files"]), watch(facts)
     if found and found[0].unreadable:
-        yield obstructed(f"{engine.config.path} cannot be looked at: {found[0].why}")
+        yield will_fail(f"{engine.config.path} cannot be looked at: {found[0].why}")
         return
     if not found and not why:
         host.noop(f"{engine.config.path} and the watch are as they should be")
@@ -80,7 +80,7 @@ def configured(
 
 
 @operation()
-def possible(engine: DesiredEngine, decide: Callable[[JSON], Decision], request: JSON) -> Commands:
+def possible(engine: DesiredEngine, decide: Decide, request: JSON) -> Commands:
     """
     Fail the host, before anything of the live engine is touched, where the switch cannot be made.
 
@@ -95,20 +95,19 @@ def possible(engine: DesiredEngine, decide: Callable[[JSON], Decision], request:
     if facts is None:
         yield failing(UNREAD)
         return
-    found = blocked(facts, engine) if decide(facts).needed else []
+    found = blockers(facts, engine) if decide(facts).needed else []
     if not found:
         host.noop(f"nothing is in the way of {engine.name}")
         return
-    yield obstructed("\n".join([*found, "what runs now was left alone"]))
+    yield will_fail("\n".join([*found, "what runs now was left alone"]))
 
 
 @operation()
 def switched(
     engine: DesiredEngine,
-    decide: Callable[[JSON], Decision],
+    decide: Decide,
     request: JSON,
     sudo: bool = False,
-    policy: str = "declared",
 ) -> Commands:
     """
     Stop what the engine replaces, free its GPUs, put the release live and start it.
@@ -119,7 +118,6 @@ def switched(
     + decide: from the probe's document to whether it is needed, and why
     + request: what the probe is asked for
     + sudo: whether commands need it on this host
-    + policy: what `sglangctl free` may end
     """
     facts = snapshot(request)
     if facts is None:
@@ -142,7 +140,7 @@ def switched(
             *plan_lines(facts, name),
         ]
     )
-    asked = ["switch", name, f"--to={digest}", f"--policy={policy}", f"--reason={decision}"]
+    asked = ["switch", name, f"--to={digest}", f"--reason={decision}"]
     # A first release had its configuration before it: see `configured`.
     asked += ["--config=-", f"--seen={seen(facts, name)}"]
 

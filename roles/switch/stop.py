@@ -8,7 +8,7 @@ from pyinfra.context import host
 
 from roles.remote import program
 from roles.remote.failing import HostFailed, checked, failing, say
-from roles.remote.operation import UNREAD, Commands, obstructed, show
+from roles.remote.operation import UNREAD, Commands, show, will_fail
 from roles.remote.snapshot import JSON, Input, engine_facts, forget, snapshot
 from roles.remote.steps import signs_of_life
 from roles.switch.operations import plan_lines
@@ -51,8 +51,8 @@ def removed(engine: str, request: JSON, sudo: bool = False) -> Commands:
         return
     removal = (facts.get("removals") or {}).get(engine) or {}
     if removal.get("refused"):
-        obstacle = f"{engine} cannot be removed: {removal['refused']}"
-        yield obstructed(obstacle)
+        sentence = f"{engine} cannot be removed: {removal['refused']}"
+        yield will_fail(sentence)
         return
     lines = list(removal.get("lines") or [])
     if not any(line.startswith("remove ") for line in lines):
@@ -69,7 +69,7 @@ def stop_lines(facts: JSON, engine: str) -> list[str]:
     about = engine_facts(facts, engine)
     unit, watch = about.get("unit") or {}, about.get("watch") or {}
     lines = []
-    if ending_plan(facts, engine):
+    if stop_plan(facts, engine):
         lines += plan_lines(facts, engine)
     elif not unit_is_down(unit):  # not configured there, or others are on its GPUs too
         lines.append(f"stop {engine_unit(engine)} ({states(unit)})")
@@ -80,7 +80,7 @@ def stop_lines(facts: JSON, engine: str) -> list[str]:
     return lines
 
 
-def ending_plan(facts: JSON, engine: str) -> JSON:
+def stop_plan(facts: JSON, engine: str) -> JSON:
     """The host's plan of a stop; empty where the units alone would be stopped."""
     plan: JSON = (facts.get("plans") or {}).get(engine) or {}
     return {} if plan.get("refused") else plan
@@ -105,7 +105,7 @@ def is_down(facts: JSON, engine: str) -> bool:
     """Whether nothing of an engine runs, nor would at boot: its units, and what they left."""
     about = engine_facts(facts, engine)
     units = (about.get("unit") or {}, about.get("watch") or {})
-    return all(map(unit_is_down, units)) and not ending_plan(facts, engine).get("processes_to_end")
+    return all(map(unit_is_down, units)) and not stop_plan(facts, engine).get("processes_to_end")
 
 
 def on_host(command: str, engine: str, sudo: bool) -> FunctionCommand:

@@ -21,6 +21,7 @@ from roles.inventory import render
 from roles.inventory.load import load_inventory
 from roles.remote import program
 from sglangctl.state import journal
+from sglangctl.state.release import FILES
 from tests.hosts.host import Host
 from tests.hosts.standins.install import install_into
 
@@ -105,8 +106,7 @@ class EngineUnit:
         release = render.render(spec, venv=self.venv)
         folder = f"{self.state}/releases/{release.digest}"
         files = {
-            f"{folder}/{name}": (int(release.modes[name], 8), content)
-            for name, content in release.files.items()
+            f"{folder}/{name}": (FILES[name], content) for name, content in release.files.items()
         }
         mode, content = files[f"{folder}/engine.yaml"]
         files[f"{folder}/engine.yaml"] = (mode, content + raw_flags.encode())

@@ -24,6 +24,7 @@ from roles.inventory.render import (
     watch_unit,
 )
 from roles.remote import program
+from sglangctl.state.release import FILES
 from tests.hosts.host import Host
 from tests.hosts.standins.install import install_into
 from tests.support.inventory_case import engine_text, load, only
@@ -130,7 +131,7 @@ def put_live(host: Host, spec: EngineSpec, watch: str = IDLE) -> None:
     host.exec("systemd-tmpfiles", "--create", "sglang-e.conf")
     folder = f"{spec.state}/releases/{release.digest}"
     for name, content in release.files.items():
-        host.copy_in(content, f"{folder}/{name}", mode=int(release.modes[name], 8))
+        host.copy_in(content, f"{folder}/{name}", mode=FILES[name])
         host.exec("chown", f"root:{spec.group}", f"{folder}/{name}")
     host.exec("ln", "-sfn", folder, spec.current)
     host.copy_in(release.files["sglang.service"], f"/etc/systemd/system/{spec.unit}")

@@ -1,7 +1,8 @@
 """The build as a transient unit: out of the way of the engine, and deaf to a lost SSH link.
 
 Without systemd (a container, Slurm) it is a process of its own session, with the same body and the
-same lock, and without the limits of a cgroup.
+same lock, and without the limits of a cgroup: kept, because a build of an hour must outlive the
+link there too.
 """
 
 from __future__ import annotations

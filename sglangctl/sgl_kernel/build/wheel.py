@@ -38,6 +38,7 @@ def finish(
     stem = f"{name.replace('-', '_')}-{said.version}"
     python, abi, platform = built.name[: -len(".whl")].split("-")[-3:]
     target = folder / f"{stem}-{python}-{abi}-{platform}.whl"
+    # By hand, because `wheel unpack` and `wheel pack` keep a distribution's name.
     record = []
     with zipfile.ZipFile(built) as source, zipfile.ZipFile(target, "w") as result:
         old = next(

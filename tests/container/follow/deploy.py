@@ -35,8 +35,8 @@ Story.feed = feed_and_keep  # type: ignore[method-assign]
 def kept(subject: Subject, folder: Path) -> Generator[FunctionCommand, None, None]:
     def run(connection: Link) -> None:
         target = connection.host
-        ending = operations.followed(connection, subject, lambda line: say(target, line))
-        document = {"word": ending.word, "arrived": arrived[id(ending.story)]}
+        followed = operations.follow_start(connection, subject, lambda line: say(target, line))
+        document = {"word": followed.reason, "arrived": arrived[id(followed.story)]}
         (folder / f"{target.name.removeprefix('@docker/')}.json").write_text(json.dumps(document))
 
     yield operations.proving(run, [subject], sudo=bool(host.data.get("needs_sudo")))

@@ -21,7 +21,6 @@ import pytest
 from roles.inventory import Secret
 from roles.inventory.errors import Need
 from roles.inventory.secret import SecretError
-from roles.stages.fitness import why_unfit
 from tests.support.inventory_case import engine_text, load, only
 
 ROOT = Path(__file__).parents[4]
@@ -199,8 +198,6 @@ def test_what_needs_an_engine_to_be_right(body: str, need: Need) -> None:
     assert [one.need for one in entry.mistakes] == [need]
     assert entry.engines == ("e",)
     assert (entry.spec is None) == (need < Need.FILES)
-    for less in Need:
-        assert bool(entry.against(less)) == (need <= less)
 
 
 @pytest.mark.parametrize(
@@ -349,13 +346,3 @@ def test_a_template_that_cannot_be_rendered_is_told_before_the_connection(desk: 
     )
     assert "what it describes cannot be rendered: no such value" in done.stderr
     assert "Connected" not in done.stderr and done.returncode == 1
-
-
-def test_everything_that_only_the_host_can_tell_at_once() -> None:
-    fine = {"uid": 0, "systemd": "252", "program": "0123456789abcdef"}
-    assert why_unfit(fine, "verify") == []
-    assert why_unfit({**fine, "program": None}, "sglang") == []
-    user, systemd, program = why_unfit({"uid": 1000, "reasons": {"systemd": "no"}}, "verify")
-    assert user.startswith("verify needs root on the host: set `ssh: {user: root}`")
-    assert systemd == "verify needs a host that is run by systemd: no"
-    assert program.startswith("nothing was deployed to this host yet")

@@ -128,9 +128,8 @@ def test_the_manifest_names_what_the_release_needs() -> None:
 
 def test_the_host_program_knows_every_file_and_keeps_the_secrets_close() -> None:
     assert set(rendered().files) == set(FILES)
-    modes = rendered().modes
-    assert modes["engine.yaml"] == modes["engine.env"] == "640"
-    assert modes["sglang.service"] == "644"
+    assert FILES["engine.yaml"] == FILES["engine.env"] == 0o640
+    assert FILES["sglang.service"] == 0o644
 
 
 def test_a_venv_path_that_would_need_quoting_is_refused() -> None:

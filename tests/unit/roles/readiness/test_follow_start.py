@@ -63,7 +63,7 @@ class Host:
     def sleep(self, seconds: float) -> None:
         self.now += seconds
 
-    def follow(self, limits: Limits = Limits()) -> follow.Ending:  # noqa: B008 (frozen)
+    def follow(self, limits: Limits = Limits()) -> follow.FollowResult:  # noqa: B008 (frozen)
         subject = Subject("kimi", "sglang-kimi.service", "kimi-k2.5", 8000, limits)
         follower = follow.Follower(subject, self.ask, self.say, lambda: self.now, self.sleep)
         return follower.run()
@@ -93,9 +93,9 @@ def test_until_it_serves(host: Host) -> None:
     writer = host.writer()
     launch(writer)
     host.then[20] = lambda: serve(writer, 20)
-    ending = host.follow()
-    assert ending.word == "served" and ending.start == "1-a"
-    assert ending.story.served_after() == pytest.approx(21, abs=1)
+    followed = host.follow()
+    assert followed.reason == "served" and followed.start == "1-a"
+    assert followed.story.served_after() == pytest.approx(21, abs=1)
     assert any("serving" in line for line in host.said)
 
 
@@ -106,9 +106,9 @@ def test_the_watch_has_its_time_to_prove_it(host: Host, watch: str) -> None:
     writer = host.writer()
     launch(writer)
     host.then[10] = lambda: serve(writer, 10, proved=False)
-    ending = host.follow()
-    assert ending.word == "served" and ending.story.view is not None
-    assert ending.story.view.outcome == "serving"
+    followed = host.follow()
+    assert followed.reason == "served" and followed.story.view is not None
+    assert followed.story.view.outcome == "serving"
     assert 30 <= host.now < 45 if watch == "active" else host.now < 20
 
 
@@ -130,9 +130,9 @@ def test_a_failure_ends_it(host: Host) -> None:
     writer = host.writer()
     launch(writer)
     host.then[5] = lambda: writer.write(5, "exit", returncode=1)
-    ending = host.follow()
-    assert ending.word == "verdict" and ending.story.view is not None
-    assert ending.story.view.outcome == "failed"
+    followed = host.follow()
+    assert followed.reason == "verdict" and followed.story.view is not None
+    assert followed.story.view.outcome == "failed"
     assert host.now < 12
 
 
@@ -143,8 +143,8 @@ def test_a_unit_that_is_down_without_a_verdict(host: Host) -> None:
         host.unit = dict(DOWN)
 
     host.then[10] = stopped
-    ending = host.follow()
-    assert ending.word == "down" and ending.unit["result"] == "exit-code"
+    followed = host.follow()
+    assert followed.reason == "down" and followed.unit["result"] == "exit-code"
 
 
 def test_the_last_word_of_the_journal_may_come_after_the_units_end(host: Host) -> None:
@@ -156,9 +156,9 @@ def test_the_last_word_of_the_journal_may_come_after_the_units_end(host: Host) -
 
     host.then[10] = stopped
     host.then[11.5] = lambda: writer.write(11, "exit", returncode=2)
-    ending = host.follow()
-    assert ending.word == "verdict" and ending.story.view is not None
-    assert ending.story.view.outcome == "failed"
+    followed = host.follow()
+    assert followed.reason == "verdict" and followed.story.view is not None
+    assert followed.story.view.outcome == "failed"
 
 
 def test_a_queued_start_is_not_down(host: Host) -> None:
@@ -171,7 +171,7 @@ def test_a_queued_start_is_not_down(host: Host) -> None:
         serve(writer, 1)
 
     host.then[8] = started
-    assert host.follow().word == "served"
+    assert host.follow().reason == "served"
 
 
 def test_without_a_watch_the_unit_is_waited_for(host: Host) -> None:
@@ -181,8 +181,8 @@ def test_without_a_watch_the_unit_is_waited_for(host: Host) -> None:
         host.unit = {**UP, "watch": "failed", "active": "active", "job": False}
 
     host.then[40] = active
-    ending = host.follow()
-    assert ending.word == "blind" and host.now > 40
+    followed = host.follow()
+    assert followed.reason == "blind" and host.now > 40
     assert sum("no journal of this start (its watch is failed)" in line for line in host.said) == 1
     assert any("sglang-kimi.service is activating/start-post" in line for line in host.said)
 
@@ -199,7 +199,7 @@ def test_a_watch_that_dies_on_the_way(host: Host) -> None:
         host.unit["active"] = "active"
 
     host.then[10], host.then[60] = dead, active
-    assert host.follow().word == "blind"
+    assert host.follow().reason == "blind"
     assert 60 < host.now < 80
 
 
@@ -210,8 +210,8 @@ def test_a_stall_is_told_and_is_no_end(host: Host) -> None:
     for second in range(10, 700, 10):
         host.then[float(second)] = lambda t=second: writer.write(t, "process", processes=[process])
     host.then[700] = lambda: serve(writer, 700)
-    ending = host.follow()
-    assert ending.word == "served"
+    followed = host.follow()
+    assert followed.reason == "served"
     assert any("stalled" in line for line in host.said)
 
 
@@ -231,9 +231,9 @@ def test_a_rank_that_stays_stopped_is_a_verdict(host: Host) -> None:
     ]
     for second in range(10, 200, 5):
         host.then[float(second)] = lambda t=second: writer.write(t, "process", processes=processes)
-    ending = host.follow()
-    assert ending.word == "verdict" and ending.story.view is not None
-    assert ending.story.view.cause == "rank-stopped"
+    followed = host.follow()
+    assert followed.reason == "verdict" and followed.story.view is not None
+    assert followed.story.view.cause == "rank-stopped"
     assert host.now < 120
     assert any("rank-stopped" in line for line in host.said)
 
@@ -250,7 +250,7 @@ def test_a_rank_that_goes_on_is_not(host: Host) -> None:
         state = "T" if second % 30 == 10 else "S"
         host.then[float(second)] = lambda t=float(second), state=state: rank(t, state)
     host.then[200] = lambda: serve(writer, 200)
-    assert host.follow().word == "served"
+    assert host.follow().reason == "served"
 
 
 def test_a_second_start_is_followed(host: Host) -> None:
@@ -262,9 +262,9 @@ def test_a_second_start_is_followed(host: Host) -> None:
         serve(writer, 3)
 
     host.then[10] = again
-    ending = host.follow()
-    assert ending.word == "served" and ending.start == "2-b"
-    assert ending.story.served_after() is not None and ending.story.served_after() < 6
+    followed = host.follow()
+    assert followed.reason == "served" and followed.start == "2-b"
+    assert followed.story.served_after() is not None and followed.story.served_after() < 6
     assert any("started again by systemd: 2-b" in line for line in host.said)
 
 
@@ -273,10 +273,10 @@ def test_without_systemd_the_journal_is_enough(host: Host) -> None:
     writer = host.writer()
     launch(writer)
     host.then[30] = lambda: serve(writer, 30)
-    assert host.follow().word == "served"
+    assert host.follow().reason == "served"
 
 
 def test_it_ends_though_nobody_says_so(host: Host) -> None:
     host.unit = {**UP, "watch": "failed"}
-    assert host.follow(Limits(start_s=100)).word == "late"
+    assert host.follow(Limits(start_s=100)).reason == "late"
     assert 200 < host.now < 260

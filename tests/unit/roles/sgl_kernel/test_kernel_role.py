@@ -1,4 +1,4 @@
-"""The ladder's decisions, the fleet's cache, and what the inventory's `kernel` means."""
+"""Which kernel comes next, the fleet's cache, and what the inventory's `kernel` means."""
 
 from __future__ import annotations
 
@@ -13,8 +13,8 @@ import pytest
 from roles.inventory.model import Kernel, Patch
 from roles.inventory.render import venv_path
 from roles.remote.failing import HostFailed
-from roles.sgl_kernel import fleet, ladder, operations
-from roles.sgl_kernel.ladder import Situation, decide, probe_request, request_key
+from roles.sgl_kernel import choice, fleet, operations
+from roles.sgl_kernel.choice import Situation, decide, probe_request, request_key
 from roles.sgl_kernel.remote import Ended
 from sglangctl.sgl_kernel import cache
 from sglangctl.sgl_kernel.build import request
@@ -60,7 +60,7 @@ def patched(**changes: Any) -> Kernel:
 
 def test_an_installed_usable_and_checked_kernel_needs_nothing() -> None:
     step = decide(now())
-    assert (step.action, step.changes) == ("nothing", False)
+    assert step.action == "nothing"
 
 
 def test_it_is_checked_once() -> None:
@@ -92,7 +92,6 @@ def test_none_leaves_it_alone() -> None:
 def test_before_the_packages_it_is_decided_later() -> None:
     step = decide(now(python=None, torch=None, installed=None))
     assert step.action == "later"
-    assert step.changes
     assert "stock wheel" in step.reason
 
 
@@ -100,8 +99,8 @@ def test_an_unread_host_fails() -> None:
     assert decide(now(unread=True)).action == "fail"
 
 
-def climb(**changes: Any) -> list[str]:
-    """The rungs in their order, when none helps."""
+def provide(**changes: Any) -> list[str]:
+    """The sources in their order, when none helps."""
     tried: dict[str, str] = {}
     while True:
         step = decide(now(tried=dict(tried), **changes))
@@ -115,19 +114,19 @@ def test_the_rungs_of_auto() -> None:
     kernel = Kernel(git_commit=COMMIT, git_url="u")
     key = request_key(now(kernel))
     assert key is not None
-    assert climb(kernel=kernel, installed=BAD) == ["stock", "build", "fail"]
-    assert climb(kernel=kernel, installed=BAD, cached=[key], fleet=(key,)) == [
+    assert provide(kernel=kernel, installed=BAD) == ["stock", "build", "fail"]
+    assert provide(kernel=kernel, installed=BAD, cached=[key], fleet=(key,)) == [
         "stock",
         "cached",
         "fleet",
         "build",
         "fail",
     ]
-    assert climb(kernel=kernel, installed=NO_CUBIN, fleet=(key,)) == ["fleet", "build", "fail"]
+    assert provide(kernel=kernel, installed=NO_CUBIN, fleet=(key,)) == ["fleet", "build", "fail"]
 
 
 def test_without_a_commit_auto_ends_before_the_build_and_says_what_is_missing() -> None:
-    assert climb(kernel=Kernel(git_url="u"), installed=BAD) == ["stock", "fail"]
+    assert provide(kernel=Kernel(git_url="u"), installed=BAD) == ["stock", "fail"]
     step = decide(now(Kernel(git_url="u"), installed=BAD, tried={"stock": "no network"}))
     assert "kernel.git.commit" in step.reason
     assert "no network" in step.reason
@@ -135,11 +134,11 @@ def test_without_a_commit_auto_ends_before_the_build_and_says_what_is_missing() 
 
 
 def test_the_rungs_of_wheel_and_build() -> None:
-    assert climb(kernel=Kernel(source="wheel", git_commit=COMMIT), installed=BAD) == [
+    assert provide(kernel=Kernel(source="wheel", git_commit=COMMIT), installed=BAD) == [
         "stock",
         "fail",
     ]
-    assert climb(kernel=Kernel(source="build", git_commit=COMMIT), installed=USABLE) == [
+    assert provide(kernel=Kernel(source="build", git_commit=COMMIT), installed=USABLE) == [
         "build",
         "fail",
     ]
@@ -177,7 +176,7 @@ def test_a_stock_wheel_that_is_known_not_to_fit_is_not_fetched_again() -> None:
 
 
 def test_without_cuobjdump_it_is_fetched_and_else_an_operation_tells() -> None:
-    def step(checked: str | None, **tried: str) -> ladder.Step:
+    def step(checked: str | None, **tried: str) -> choice.Step:
         unknown = {**USABLE, "verdict": "unknown", "reason": "no cuobjdump"}
         return decide(now(installed=unknown, cuobjdump=None, checked=checked, tried=tried))
 
@@ -214,7 +213,7 @@ def test_every_field_of_the_inventory_s_kernel_is_used() -> None:
     assert set(changes) | read_by_operations == {item.name for item in dataclasses.fields(Kernel)}
 
     def effect(kernel: Kernel) -> object:
-        made = ladder.request(now(kernel), None, ()) if kernel.source != "none" else None
+        made = choice.request(now(kernel), None, ()) if kernel.source != "none" else None
         return decide(now(kernel)), kernel.decides, made and request.dump(made)
 
     for name, value in changes.items():
@@ -224,7 +223,7 @@ def test_every_field_of_the_inventory_s_kernel_is_used() -> None:
 
 def test_the_request_is_one_that_the_host_accepts() -> None:
     kernel = Kernel(source="build", git_commit=COMMIT, git_url="https://x/y.git", max_jobs=4)
-    made = ladder.request(now(kernel), "/v", ("--pre",))
+    made = choice.request(now(kernel), "/v", ("--pre",))
     assert request.parse(json.loads(request.dump(made))) == made
     assert (made.distribution, made.minimum, made.python) == (
         "sglang-kernel",
@@ -352,7 +351,7 @@ def test_a_damaged_entry_is_replaced(tmp_path: Path) -> None:
 
 
 class Machine:
-    """A host whose rungs end as the test says; `kernels`: rung -> (verdict, outcome of check)."""
+    """A host whose sources end as the test says; `kernels`: source -> (verdict, outcome of check)."""
 
     def __init__(self, kernels: dict[str, tuple[str, str]], key: str) -> None:
         self.kernels, self.key = kernels, key
@@ -403,7 +402,7 @@ class Machine:
         ({}, ["stock", "build"], "build does not fit"),
     ],
 )
-def test_climbing_ends_with_a_checked_kernel_or_with_the_whole_story(
+def test_providing_ends_with_a_checked_kernel_or_with_the_whole_story(
     monkeypatch: pytest.MonkeyPatch,
     kernels: dict[str, tuple[str, str]],
     done: list[str],
@@ -414,10 +413,10 @@ def test_climbing_ends_with_a_checked_kernel_or_with_the_whole_story(
     monkeypatch.setattr(operations, "say", lambda *a, **k: None)
     monkeypatch.setattr(operations, "take", machine.take)
     if failure is None:
-        operations.climb(None, machine, spec, "/v")  # type: ignore[arg-type]
+        operations.provide(None, machine, spec, "/v")  # type: ignore[arg-type]
     else:
         with pytest.raises(HostFailed, match=failure):
-            operations.climb(None, machine, spec, "/v")  # type: ignore[arg-type]
+            operations.provide(None, machine, spec, "/v")  # type: ignore[arg-type]
     assert machine.done == done
 
 

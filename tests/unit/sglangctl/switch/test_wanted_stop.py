@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from roles.readiness import verdict
-from roles.readiness.follow import Ending
+from roles.readiness.follow import FollowResult
 from roles.readiness.subject import Subject
 from roles.switch.decision import decide
 from sglangctl import cli
@@ -126,7 +126,7 @@ def test_the_deploy_that_followed_it(paths: Paths) -> None:
         story.feed(event)
     subject = Subject("tiny", "sglang-tiny.service", "tiny", 8000)
     unit = {"active": "inactive", "sub": "dead", "result": "success"}
-    result = verdict.of_ending(subject, Ending("verdict", story, unit, START))
+    result = verdict.of_start(subject, FollowResult("verdict", story, unit, START))
     assert (result.exit, result.stopped_by) == (1, SWITCH)
     lines = verdict.lines(result)
     assert lines[0] == "tiny: stopped after 21 s"

@@ -1,7 +1,7 @@
-"""Which rung of the ladder comes next: from what was seen to one step with its reason. Pure.
+"""Which kernel an engine gets: from what was seen to one step with its reason. Pure.
 
 installed and usable -> nothing; the stock wheel; a wheel of the same key in this host's cache, or
-in the fleet's; a build. A rung that was tried and did not help is not tried again.
+in the fleet's; a build. A source that was tried and did not help is not tried again.
 """
 
 from __future__ import annotations
@@ -18,23 +18,17 @@ from sglangctl.sgl_kernel.library.cubins import parse_arch
 Action = Literal[
     "none", "nothing", "later", "tools", "check", "stock", "cached", "fleet", "build", "fail"
 ]
-CHANGES = ("tools", "check", "stock", "cached", "fleet", "build")
 
 
 @dataclass(frozen=True)
 class Step:
-    """What to do, and why. `key` and `version` belong to the rungs that need them."""
+    """What to do, and why. `key` and `version` belong to the sources that need them."""
 
     action: Action
     reason: str
     key: str | None = None
     version: str | None = None
     distribution: str | None = None
-
-    @property
-    def changes(self) -> bool:
-        """Whether something is done on a host."""
-        return self.action in CHANGES or self.action == "later"
 
 
 @dataclass(frozen=True)
@@ -81,7 +75,7 @@ def device_of(spec: EngineSpec) -> str | None:
 
 
 def decide(now: Situation) -> Step:
-    """The next step. `fail` has the whole story: every rung and why it did not help."""
+    """The next step. `fail` has the whole story: every source and why it did not help."""
     kernel, survey = now.kernel, now.survey
     outside = wanted(kernel, now.device)
     if outside:
@@ -113,7 +107,7 @@ def decide(now: Situation) -> Step:
         if "check" not in now.tried and survey.get("checked") is None:
             return Step("check", "there is no cuobjdump: an operation on the GPU has to tell")
         return Step("fail", f"there is no cuobjdump ({now.tried['tools']}) and no operation ran")
-    return _next_rung(now, sm, fault)
+    return _next_source(now, sm, fault)
 
 
 def unfit(now: Situation, installed: Mapping[str, Any]) -> str | None:
@@ -220,7 +214,7 @@ def title(installed: Mapping[str, Any]) -> str:
     return f"{name} {installed.get('version') or ''}".strip()
 
 
-def _next_rung(now: Situation, sm: str, fault: str) -> Step:
+def _next_source(now: Situation, sm: str, fault: str) -> Step:
     kernel, survey = now.kernel, now.survey or {}
     key = request_key(now)
     if not must_be_built(kernel) and "stock" not in now.tried:
@@ -228,12 +222,12 @@ def _next_rung(now: Situation, sm: str, fault: str) -> Step:
         if not is_that_stock_wheel(survey.get("installed") or {}, kernel.version or version):
             return Step("stock", fault, version=kernel.version or version, distribution=name)
     if kernel.source != "wheel" and key:
-        rungs: tuple[tuple[Action, bool], ...] = (
+        sources: tuple[tuple[Action, bool], ...] = (
             ("cached", key in (survey.get("cached") or ())),
             ("fleet", key in now.fleet),
             ("build", True),
         )
-        for action, there in rungs:
+        for action, there in sources:
             if there and action not in now.tried:
                 return Step(action, fault, key=key)
     story = [f"no kernel for sm_{sm} works here: {fault}"]

@@ -7,7 +7,7 @@ from roles.remote.snapshot import JSON
 from sglangctl.state.ownership import HEAD
 
 
-def blocked(facts: JSON, engine: DesiredEngine) -> list[str]:
+def blockers(facts: JSON, engine: DesiredEngine) -> list[str]:
     """Everything for which a switch must not even be tried, each with what is to be done."""
     found = []
     unit = facts["files"].get(engine.installed_unit.path) or {}
@@ -52,15 +52,15 @@ def port_taken(facts: JSON, engine: DesiredEngine) -> str | None:
     """Somebody listens on the engine's port who is there after the switch too. SGLang itself
     notices that only after the whole load."""
     plan = (facts.get("plans") or {}).get(engine.name) or {}
-    ending = {pid for step in plan.get("units_to_stop") or [] for pid in step["pids"]}
-    ending |= {pid for step in plan.get("containers_to_stop") or [] for pid in step["pids"]}
-    ending |= {holder["pid"] for holder in plan.get("processes_to_end") or []}
+    leaving = {pid for step in plan.get("units_to_stop") or [] for pid in step["pids"]}
+    leaving |= {pid for step in plan.get("containers_to_stop") or [] for pid in step["pids"]}
+    leaving |= {holder["pid"] for holder in plan.get("processes_to_end") or []}
     units = {engine.spec.unit, *engine.spec.replaces}
     for listener in facts.get("listening") or []:
         if listener["port"] != engine.spec.port:
             continue
         for owner in listener.get("owners") or []:
-            if owner["pid"] not in ending and owner.get("unit") not in units:
+            if owner["pid"] not in leaving and owner.get("unit") not in units:
                 unit = owner.get("unit") or "no unit"
                 return (
                     f"port {engine.spec.port} is held by {owner['name']} (pid {owner['pid']}, "
