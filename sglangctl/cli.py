@@ -13,6 +13,9 @@ import sys
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from sglangctl.util.errors import Failed
+from sglangctl.util.terminal import harmless
+
 TRACEBACK = "SGLANGCTL_TRACEBACK"
 """Environment variable: show where a defect of ours was, all of it."""
 
@@ -26,6 +29,8 @@ class Command:
     summary: str
     operator: bool = True
     """True: shown by `sglangctl --help`; False: plumbing, shown by `sglangctl help all`."""
+    os_error: int = 2
+    """Exit status where the operating system refuses something (an OSError)."""
 
 
 COMMANDS = (
@@ -40,7 +45,7 @@ COMMANDS = (
     Command(
         "free", "sglangctl.commands.free", "get an engine's GPUs back, by the policy that you name"
     ),
-    Command("stop", "sglangctl.commands.stop", "stop an engine, and keep it down"),
+    Command("stop", "sglangctl.commands.stop", "stop an engine, and keep it down", os_error=1),
     Command(
         "verify",
         "sglangctl.commands.verify",
@@ -62,15 +67,26 @@ COMMANDS = (
         "return when an engine serves or has failed",
         operator=False,
     ),
-    Command("switch", "sglangctl.commands.switch", "put a staged release live", operator=False),
+    Command(
+        "switch",
+        "sglangctl.commands.switch",
+        "put a staged release live",
+        operator=False,
+        os_error=1,
+    ),
     Command(
         "configure",
         "sglangctl.commands.configure",
         "write what is known of an engine",
         operator=False,
+        os_error=1,
     ),
     Command(
-        "stage", "sglangctl.commands.stage", "write a release beside the others", operator=False
+        "stage",
+        "sglangctl.commands.stage",
+        "write a release beside the others",
+        operator=False,
+        os_error=1,
     ),
     Command(
         "prune-programs",
@@ -78,7 +94,9 @@ COMMANDS = (
         "delete unused versions of this",
         operator=False,
     ),
-    Command("remove", "sglangctl.commands.remove", "take an engine away", operator=False),
+    Command(
+        "remove", "sglangctl.commands.remove", "take an engine away", operator=False, os_error=1
+    ),
 )
 
 
@@ -94,9 +112,14 @@ def usage(everything: bool = False) -> str:
 
 
 def main(argv: Sequence[str]) -> int:
-    """Run one command; returns its exit status (2: wrong usage, as argparse has it)."""
+    """Run one command; returns its exit status (2: wrong usage, as argparse has it).
+
+    The one place where an exception becomes a sentence and an exit status.
+    """
+    name = argv[0] if argv else "help"
+    command = next((command for command in COMMANDS if command.name == name), None)
     try:
-        status = _run(argv)
+        status = _run(command, argv)
         sys.stdout.flush()
         return status
     except BrokenPipeError:
@@ -105,16 +128,23 @@ def main(argv: Sequence[str]) -> int:
         return 0
     except KeyboardInterrupt:
         return 130
+    except Failed as error:
+        status, sentence = error.status, str(error)
+    except OSError as error:
+        from sglangctl.util import os_errors
+
+        status, sentence = command.os_error if command else 2, os_errors.sentence(error)
     except Exception as error:
         if os.environ.get(TRACEBACK):
             raise
-        name = argv[0] if argv else "help"
-        print(f"sglangctl {name}: {_sentence(error, name)}", file=sys.stderr)
-        _forget_output()
-        return 2
+        status, sentence = 2, _defect(error, name)
+    first, *more = sentence.split("\n")
+    print("\n".join(map(harmless, (f"sglangctl {name}: {first}", *more))), file=sys.stderr)
+    _forget_output()
+    return status
 
 
-def _run(argv: Sequence[str]) -> int:
+def _run(command: Command | None, argv: Sequence[str]) -> int:
     if not argv or argv[0] in ("-h", "--help", "help"):
         print(usage(everything=list(argv[1:2]) == ["all"]))
         return 0 if argv else 2
@@ -123,7 +153,6 @@ def _run(argv: Sequence[str]) -> int:
 
         print(__version__)
         return 0
-    command = next((command for command in COMMANDS if command.name == argv[0]), None)
     if command is None:
         print(f"sglangctl: there is no command {argv[0]!r}; see: sglangctl --help", file=sys.stderr)
         return 2
@@ -146,23 +175,16 @@ def _run(argv: Sequence[str]) -> int:
     return int(module.run(args))
 
 
-def _sentence(error: Exception, name: str) -> str:
-    """What no command has caught, in one sentence."""
-    from sglangctl.state.config import ConfigError
-    from sglangctl.util import os_errors
-    from sglangctl.util.terminal import harmless
-
-    if isinstance(error, ConfigError):
-        return harmless(str(error))
-    if isinstance(error, OSError):
-        return harmless(os_errors.sentence(error))
+def _defect(error: Exception, name: str) -> str:
+    """What nobody has thought of, in one sentence."""
     frame = error.__traceback__
     while frame is not None and frame.tb_next is not None:
         frame = frame.tb_next
     code = frame.tb_frame.f_code if frame is not None else None
     place = f" ({code.co_filename}:{frame.tb_lineno})" if code is not None and frame else ""
-    return harmless(
-        f"a defect of sglangctl: {type(error).__name__}: {error}{place}; please report it with what "
+    words = harmless(f"{type(error).__name__}: {error}{place}")
+    return (
+        f"a defect of sglangctl: {words}; please report it with what "
         f"{TRACEBACK}=1 sglangctl {name} ... prints"
     )
 

@@ -10,17 +10,17 @@ be masked.
 from __future__ import annotations
 
 import argparse
-import sys
 import time
 from pathlib import Path
 
 from sglangctl.masking.masker import Masker
 from sglangctl.report.bundle import write
 from sglangctl.report.bundle_parts import parts
-from sglangctl.state.config import ConfigError, require_known
+from sglangctl.state.config import require_known
 from sglangctl.state.paths import Paths
 from sglangctl.state.release import all_secrets
 from sglangctl.util import os_errors
+from sglangctl.util.errors import Failed
 from sglangctl.util.terminal import harmless
 
 
@@ -36,18 +36,13 @@ def run(args: argparse.Namespace) -> int:
     now = time.strftime("%Y%m%dT%H%M%SZ", time.gmtime())
     name = args.name
     target = Path(args.output or f"{name}-{now}.tar.gz")
-    try:
-        require_known(name, paths)
-        masker = Masker(all_secrets(name, paths))
-        wanted = list(parts(name, paths))
-    except ConfigError as error:
-        return refuse(str(error), 2)
-    except OSError as error:
-        return refuse(os_errors.sentence(error), 2)
+    require_known(name, paths)
+    masker = Masker(all_secrets(name, paths))
+    wanted = list(parts(name, paths))
     try:
         missing = write(target, name, now, iter(wanted), masker)
     except OSError as error:
-        return refuse(cannot_write(target, error), 1)
+        raise Failed(cannot_write(target, error)) from None
     print(f"{target} ({target.stat().st_size // 1024 + 1} KiB)")
     for part, reason in missing.items():
         print(f"  without {part}: {harmless(reason)}")
@@ -64,8 +59,3 @@ def cannot_write(target: Path, error: OSError) -> str:
     if error.filename is None:
         error.filename = str(target)
     return f"{os_errors.sentence(error)}, or name another place with -o"
-
-
-def refuse(sentence: str, status: int) -> int:
-    print(f"sglangctl bundle: {harmless(sentence)}", file=sys.stderr)
-    return status

@@ -12,13 +12,8 @@ from __future__ import annotations
 import argparse
 import sys
 
-from sglangctl.state.config import ConfigError
-from sglangctl.state.lock import Busy
 from sglangctl.state.paths import Paths
-from sglangctl.state.release import ReleaseError
-from sglangctl.state.switch_error import SwitchError
 from sglangctl.switch.configure import configure
-from sglangctl.util import os_errors
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -30,9 +25,5 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(args: argparse.Namespace) -> int:
-    try:
-        configure(args.name, sys.stdin.read(), args.seen, args.restart_watch, Paths())
-    except (Busy, ConfigError, ReleaseError, SwitchError, OSError, ValueError) as error:
-        print(f"sglangctl configure: {os_errors.words(error)}", file=sys.stderr)
-        return 2 if isinstance(error, ConfigError) else 1
+    configure(args.name, sys.stdin.read(), args.seen, args.restart_watch, Paths())
     return 0

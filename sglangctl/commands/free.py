@@ -23,12 +23,12 @@ from typing import Any, Callable
 
 from sglangctl import free
 from sglangctl.free.model import FreeResult, Plan
-from sglangctl.state.config import ConfigError, load_engine, load_engines, load_host
+from sglangctl.state.config import load_engine, load_engines, load_host
 from sglangctl.state.journal import Writer
-from sglangctl.state.lock import Busy, locked
+from sglangctl.state.lock import locked
 from sglangctl.state.paths import Paths
 from sglangctl.util import os_errors
-from sglangctl.util.terminal import harmless
+from sglangctl.util.errors import Failed
 
 KEPT = 20
 """Journals of runs that are kept, an engine."""
@@ -46,12 +46,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(args: argparse.Namespace) -> int:
     paths = Paths()
-    try:
-        engine, host = load_engine(args.name, paths), load_host(paths)
-        siblings = [other for other in load_engines(paths) if other.name != engine.name]
-    except ConfigError as error:
-        print(f"sglangctl free: {harmless(str(error))}", file=sys.stderr)
-        return 2
+    engine, host = load_engine(args.name, paths), load_host(paths)
+    siblings = [other for other in load_engines(paths) if other.name != engine.name]
 
     def planned() -> Plan:
         return free.plan(engine, host, siblings, policy=args.policy, stop=args.stop)
@@ -64,14 +60,10 @@ def run(args: argparse.Namespace) -> int:
             print("\n".join(free.plan_lines(plan)))
         return 3 if plan.refused else 0
     say = _quiet if args.json else _print
-    try:
-        # Not while a switch does the same. Without root nothing is ended, and /run is not ours.
-        what = f"freeing of {args.name}'s GPUs"
-        with locked(paths, args.name, what) if is_root() else nullcontext():
-            return carry_out(args, planned(), say, paths)
-    except Busy as error:
-        print(f"sglangctl free: {error}", file=sys.stderr)
-        return 1
+    # Not while a switch does the same. Without root nothing is ended, and /run is not ours.
+    what = f"freeing of {args.name}'s GPUs"
+    with locked(paths, args.name, what) if is_root() else nullcontext():
+        return carry_out(args, planned(), say, paths)
 
 
 def carry_out(
@@ -85,7 +77,7 @@ def carry_out(
     if args.json:
         _document(plan, result)
     elif not result.ok:
-        print(f"sglangctl free: {result.sentence}", file=sys.stderr)
+        raise Failed(result.sentence, result.status)
     return result.status
 
 

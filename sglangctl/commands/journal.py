@@ -17,10 +17,10 @@ from pathlib import Path
 
 from sglangctl.startup import render
 from sglangctl.state import follow, starts
-from sglangctl.state.config import ConfigError, require_known
+from sglangctl.state.config import require_known
 from sglangctl.state.paths import Paths
 from sglangctl.systemd.unit_names import watch_unit
-from sglangctl.util import os_errors
+from sglangctl.util.errors import Unusable
 from sglangctl.util.terminal import harmless
 
 
@@ -41,25 +41,13 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(args: argparse.Namespace) -> int:
     paths = Paths()
-    try:
-        require_known(args.name, paths)
-        start = starts.checked_folder(args.start) if args.start else None
-        if args.list:
-            return print_list(args.name, paths)
-        if args.offset is not None:
-            return print_poll(args, start, paths)
-        return print_journal(args, start, paths)
-    except BrokenPipeError:
-        raise
-    except OSError as error:
-        return refuse(os_errors.sentence(error))
-    except (ValueError, ConfigError) as error:
-        return refuse(str(error))
-
-
-def refuse(sentence: str) -> int:
-    print(f"sglangctl journal: {harmless(sentence)}", file=sys.stderr)
-    return 2
+    require_known(args.name, paths)
+    start = starts.checked_folder(args.start) if args.start else None
+    if args.list:
+        return print_list(args.name, paths)
+    if args.offset is not None:
+        return print_poll(args, start, paths)
+    return print_journal(args, start, paths)
 
 
 def print_list(name: str, paths: Paths) -> int:
@@ -74,7 +62,7 @@ def print_list(name: str, paths: Paths) -> int:
 
 def print_poll(args: argparse.Namespace, start: str | None, paths: Paths) -> int:
     if args.offset < 0 or (args.offset and start is None):
-        return refuse("--from must be 0, or an OFFSET with the --start that it belongs to")
+        raise Unusable("--from must be 0, or an OFFSET with the --start that it belongs to")
 
     def look() -> follow.Answer:
         return follow.look_at_start(args.name, start, args.offset, paths, unit=args.unit)
@@ -86,12 +74,12 @@ def print_poll(args: argparse.Namespace, start: str | None, paths: Paths) -> int
 
 def print_journal(args: argparse.Namespace, start: str | None, paths: Paths) -> int:
     if start is not None and start not in starts.names(paths.starts(args.name)):
-        return refuse(
+        raise Unusable(
             f"{args.name} has no start {start}: sglangctl journal {args.name} --list shows them"
         )
     start = start or starts.latest(args.name, paths)
     if start is None and not args.follow:
-        return refuse(
+        raise Unusable(
             f"{args.name} has no journal: it was never started under its watch, "
             f"see: systemctl status {watch_unit(args.name)}"
         )

@@ -14,10 +14,9 @@ import json
 from functools import partial
 from pathlib import Path
 
-from sglangctl.sgl_kernel import common
 from sglangctl.state import follow, journal
 from sglangctl.state.paths import Paths
-from sglangctl.util import os_errors
+from sglangctl.util.errors import Unusable
 from sglangctl.util.terminal import harmless
 
 POLL_S = 1.0
@@ -35,25 +34,16 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(args: argparse.Namespace) -> int:
-    from sglangctl.sgl_kernel.build import request as requests
-    from sglangctl.sgl_kernel.build.record import BuildError
-
     paths = Paths()
-    try:
-        if args.list:
-            return _list(args.json, paths)
-        if args.adopt:
-            return _adopt(args.adopt, paths)
-        if args.follow:
-            return _follow(args.follow, args.offset, args.wait, paths)
-        if args.run:
-            return _run(args.run, paths)
-        return _start(args.request, paths)
-    except (requests.RequestError, common.Unusable) as error:
-        return common.complain(str(error))
-    except BuildError as error:
-        print(f"failed: {harmless(str(error))}\n  next: {harmless(error.next_step)}")
-        return 1
+    if args.list:
+        return _list(args.json, paths)
+    if args.adopt:
+        return _adopt(args.adopt, paths)
+    if args.follow:
+        return _follow(args.follow, args.offset, args.wait, paths)
+    if args.run:
+        return _run(args.run, paths)
+    return _start(args.request, paths)
 
 
 def _start(path: Path, paths: Paths) -> int:
@@ -88,11 +78,8 @@ def _adopt(source: Path, paths: Paths) -> int:
 
     entry = cache.read(source)
     if entry is None:
-        raise common.Unusable(f"{source} has no wheel with the sha256 of its provenance")
-    try:
-        cache.promote(entry.key, entry.wheel, entry.provenance, paths)
-    except OSError as error:
-        raise common.Unusable(os_errors.sentence(error)) from None
+        raise Unusable(f"{source} has no wheel with the sha256 of its provenance")
+    cache.promote(entry.key, entry.wheel, entry.provenance, paths)
     shutil.rmtree(source, ignore_errors=True)
     print(f"adopted {entry.key}")
     return 0
@@ -129,7 +116,7 @@ def _follow(key: str, offset: int | None, wait_s: float, paths: Paths) -> int:
         follow.tell(follow.poll(partial(unit.look_at, key, offset, paths), wait_s))
         return 0
     if not requests.folder(key, paths).is_dir():
-        raise common.Unusable(f"there is no build {key} here; see: sglangctl kernel build --list")
+        raise Unusable(f"there is no build {key} here; see: sglangctl kernel build --list")
     position, status = 0, "-"
     while status == "-":
         answer = follow.poll(partial(unit.look_at, key, position, paths), POLL_S)

@@ -11,6 +11,7 @@ import argparse
 from sglangctl.sgl_kernel import common
 from sglangctl.sgl_kernel.library import check, inspect, stamp
 from sglangctl.util import os_errors
+from sglangctl.util.errors import Unusable
 from sglangctl.util.terminal import harmless
 
 
@@ -24,10 +25,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(args: argparse.Namespace) -> int:
-    try:
-        venv = common.chosen_venv(args)
-    except common.Unusable as error:
-        return common.complain(str(error))
+    venv = common.chosen_venv(args)
     # Only what the kernel says of itself is needed here: no cubins are read.
     seen = inspect.inspect_installed(venv, None, None, everything=False)
     result = check.check(venv, seen)
@@ -36,7 +34,7 @@ def run(args: argparse.Namespace) -> int:
         try:
             stamp.write(venv, result)
         except OSError as error:
-            return common.complain(f"the outcome cannot be kept: {os_errors.sentence(error)}")
+            raise Unusable(f"the outcome cannot be kept: {os_errors.sentence(error)}") from None
     print(common.document(result) if args.json else "\n".join(table(result)))
     return result.exit_status
 

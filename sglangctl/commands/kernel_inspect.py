@@ -11,6 +11,7 @@ from pathlib import Path
 
 from sglangctl.sgl_kernel import common
 from sglangctl.sgl_kernel.library import cubins, inspect
+from sglangctl.util.errors import Unusable
 from sglangctl.util.terminal import harmless
 
 
@@ -25,10 +26,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(args: argparse.Namespace) -> int:
-    try:
-        result = _inspect(args)
-    except (common.Unusable, cubins.CubinError) as error:
-        return common.complain(str(error))
+    result = _inspect(args)
     print(common.document(result) if args.json else "\n".join(table(result)))
     return result.exit_status
 
@@ -68,7 +66,7 @@ def _inspect(args: argparse.Namespace) -> inspect.Inspection:
     if target.is_dir():
         return inspect.inspect_folder(target.resolve(), sm, cuobjdump, venv)
     if not target.exists():
-        raise common.Unusable(f"{args.target} is not there")
+        raise Unusable(f"{args.target} is not there")
     return inspect.inspect_wheel(target, sm, cuobjdump, venv)
 
 

@@ -15,7 +15,7 @@ from pathlib import Path
 from sglangctl.sgl_kernel import common
 from sglangctl.sgl_kernel.venv import Venv
 from sglangctl.state.paths import Paths
-from sglangctl.util import os_errors
+from sglangctl.util.errors import Unusable
 from sglangctl.util.terminal import harmless
 
 
@@ -30,26 +30,20 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(args: argparse.Namespace) -> int:
     from sglangctl.sgl_kernel.library import cubins, inspect, install
-    from sglangctl.sgl_kernel.library.metadata import MetadataError
 
     paths = Paths()
-    try:
-        venv = common.chosen_venv(args)
-        sm = common.chosen_sm(args.sm)
-        program = cubins.find_cuobjdump(paths) or cubins.fetch_cuobjdump(str(venv.python), paths)
-        paths.kernel_cache.mkdir(parents=True, exist_ok=True)
-        with tempfile.TemporaryDirectory(dir=paths.kernel_cache, prefix=".install-") as folder:
-            wheel = _wheel(args, venv, Path(folder), paths)
-            seen = inspect.inspect_wheel(wheel, sm, program, venv, everything=False)
-            if seen.verdict != inspect.USABLE:
-                print(harmless(f"{wheel.name}: {seen.verdict}: {seen.reason}"))
-                return seen.exit_status
-            done = install.install(venv, wheel)
-        after = inspect.inspect_installed(venv, sm, program, everything=False)
-    except (common.Unusable, cubins.CubinError, install.InstallError, MetadataError) as error:
-        return common.complain(str(error))
-    except OSError as error:
-        return common.complain(f"{os_errors.sentence(error)}; then deploy again")
+    venv = common.chosen_venv(args)
+    sm = common.chosen_sm(args.sm)
+    program = cubins.find_cuobjdump(paths) or cubins.fetch_cuobjdump(str(venv.python), paths)
+    paths.kernel_cache.mkdir(parents=True, exist_ok=True)
+    with tempfile.TemporaryDirectory(dir=paths.kernel_cache, prefix=".install-") as folder:
+        wheel = _wheel(args, venv, Path(folder), paths)
+        seen = inspect.inspect_wheel(wheel, sm, program, venv, everything=False)
+        if seen.verdict != inspect.USABLE:
+            print(harmless(f"{wheel.name}: {seen.verdict}: {seen.reason}"))
+            return seen.exit_status
+        done = install.install(venv, wheel)
+    after = inspect.inspect_installed(venv, sm, program, everything=False)
     for name in done.removed:
         print(harmless(f"removed {name}"))
     print(harmless(f"installed {done.wheel}: {after.verdict}: {after.reason}"))
@@ -68,8 +62,8 @@ def _wheel(args: argparse.Namespace, venv: Venv, folder: Path, paths: Paths) -> 
     if is_key(args.wheel):
         entry = cache.find(args.wheel, paths)
         if entry is None:
-            raise common.Unusable(f"{args.wheel} is not in this host's cache, or its wheel is cut")
+            raise Unusable(f"{args.wheel} is not in this host's cache, or its wheel is cut")
         return entry.wheel
     if not Path(args.wheel).is_file():
-        raise common.Unusable(f"{args.wheel} is not there")
+        raise Unusable(f"{args.wheel} is not there")
     return Path(args.wheel)

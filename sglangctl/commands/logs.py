@@ -14,10 +14,10 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from sglangctl.masking.masker import Masker
-from sglangctl.state.config import ConfigError, require_known
+from sglangctl.state.config import require_known
 from sglangctl.state.paths import Paths
 from sglangctl.state.release import all_secrets
-from sglangctl.util import os_errors
+from sglangctl.util.errors import Unusable
 from sglangctl.util.terminal import harmless, without_ansi
 from sglangctl.watch.logtail import Logtail
 
@@ -40,34 +40,19 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(args: argparse.Namespace) -> int:
     paths = Paths()
-    try:
-        require_known(args.name, paths)
-        file = paths.engine_log(args.name)
-        masker = Masker(all_secrets(args.name, paths))
-        # What is written meanwhile is the follower's: nothing is shown twice or left out.
-        end = file.stat().st_size if file.exists() or not args.follow else None
-        if end is not None:
-            for line in last_lines(file, max(0, args.lines), end):
-                print(shown(line, masker))
-        if args.follow:
-            follow(Logtail(file, offset=end, mask=masker.mask), masker)
-    except BrokenPipeError:
-        raise
-    except FileNotFoundError:
-        return refuse(
-            f"{paths.engine_log(args.name)} is not there: {args.name} was never started, "
-            "see: sglangctl status"
-        )
-    except OSError as error:
-        return refuse(os_errors.sentence(error))
-    except (ValueError, ConfigError) as error:
-        return refuse(str(error))
+    require_known(args.name, paths)
+    file = paths.engine_log(args.name)
+    masker = Masker(all_secrets(args.name, paths))
+    if not file.exists() and not args.follow:
+        raise Unusable(f"{file} is not there: {args.name} was never started, see: sglangctl status")
+    # What is written meanwhile is the follower's: nothing is shown twice or left out.
+    end = file.stat().st_size if file.exists() else None
+    if end is not None:
+        for line in last_lines(file, max(0, args.lines), end):
+            print(shown(line, masker))
+    if args.follow:
+        follow(Logtail(file, offset=end, mask=masker.mask), masker)
     return 0
-
-
-def refuse(sentence: str) -> int:
-    print(f"sglangctl logs: {harmless(sentence)}", file=sys.stderr)
-    return 2
 
 
 def shown(line: bytes, masker: Masker) -> str:

@@ -15,7 +15,7 @@ import argparse
 import json
 import sys
 
-from sglangctl.probe.document import RequestError, as_json, parse_request, probe
+from sglangctl.probe.document import as_json, parse_request, probe
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -26,11 +26,6 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(args: argparse.Namespace) -> int:
     text = sys.stdin.read() if args.request == "-" else args.request
-    try:
-        document = probe(parse_request(text))
-    except RequestError as error:
-        print(f"sglangctl probe: {error}", file=sys.stderr)
-        return 2
-    json.dump(as_json(document), sys.stdout, separators=(",", ":"))
+    json.dump(as_json(probe(parse_request(text))), sys.stdout, separators=(",", ":"))
     print()
     return 0

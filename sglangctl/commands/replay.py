@@ -18,8 +18,7 @@ from sglangctl.diagnosis.outcomes import SERVED
 from sglangctl.startup import Assessment, Startup
 from sglangctl.startup.ranks import STOPPED_S
 from sglangctl.state import journal
-from sglangctl.util import os_errors
-from sglangctl.util.terminal import harmless
+from sglangctl.util.errors import Unusable
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -81,16 +80,9 @@ def run(args: argparse.Namespace) -> int:
         for assessment in changes(events):
             print(line(assessment), flush=True)
             outcome = assessment.outcome
-    except BrokenPipeError:
-        raise
     except OSError as error:
         error.filename = error.filename or args.file
-        return _refuse(os_errors.sentence(error))
+        raise
     if not outcome:
-        return _refuse(f"{args.file} is no journal: there is no event in it")
+        raise Unusable(f"{args.file} is no journal: there is no event in it")
     return 0 if outcome in SERVED else 1
-
-
-def _refuse(sentence: str) -> int:
-    print(f"sglangctl replay: {harmless(sentence)}", file=sys.stderr)
-    return 2

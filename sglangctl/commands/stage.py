@@ -11,9 +11,8 @@ import json
 import sys
 
 from sglangctl.state.paths import Paths
-from sglangctl.state.release import ReleaseError, stage
-from sglangctl.util import os_errors
-from sglangctl.util.terminal import harmless
+from sglangctl.state.release import stage
+from sglangctl.util.errors import Failed
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -24,17 +23,6 @@ def run(args: argparse.Namespace) -> int:
     try:
         release = json.load(sys.stdin)
     except ValueError as error:
-        return _refuse(f"standard input is not a release: {error}")
-    try:
-        digest = stage(args.name, release, Paths())
-    except OSError as error:
-        return _refuse(os_errors.sentence(error))
-    except (ReleaseError, ValueError) as error:
-        return _refuse(str(error))
-    print(digest)
+        raise Failed(f"standard input is not a release: {error}") from None
+    print(stage(args.name, release, Paths()))
     return 0
-
-
-def _refuse(sentence: str) -> int:
-    print(f"sglangctl stage: {harmless(sentence)}", file=sys.stderr)
-    return 1

@@ -15,9 +15,10 @@ from dataclasses import asdict
 from sglangctl.diagnosis.outcomes import SERVED
 from sglangctl.report.status import VERSION, EngineStatus, look
 from sglangctl.startup import render
-from sglangctl.state.config import ConfigError, engine_names, load_engine
+from sglangctl.state.config import engine_names, load_engine
 from sglangctl.state.paths import Paths
 from sglangctl.util import os_errors
+from sglangctl.util.errors import Unusable
 from sglangctl.util.terminal import harmless
 
 FRESH_S = 5.0
@@ -37,7 +38,7 @@ def run(args: argparse.Namespace) -> int:
         # One that cannot be looked at does not hide the others.
         try:
             found.append(look(load_engine(name, paths), paths))
-        except ConfigError as error:
+        except Unusable as error:
             refuse(str(error))
         except OSError as error:
             refuse(f"{name}: {os_errors.sentence(error)}")

@@ -19,15 +19,11 @@ from pathlib import Path
 
 from sglangctl import free
 from sglangctl.state import follow
-from sglangctl.state.config import ConfigError, require_known
-from sglangctl.state.lock import Busy
+from sglangctl.state.config import require_known
 from sglangctl.state.paths import Paths
-from sglangctl.state.release import ReleaseError
-from sglangctl.state.switch_error import SwitchError
 from sglangctl.switch.journal import look_at, recorded
 from sglangctl.switch.transaction import Wanted, begin, commit, detach, resume
 from sglangctl.systemd.unit_names import SWITCH
-from sglangctl.util import os_errors
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -49,30 +45,24 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(args: argparse.Namespace) -> int:
     paths = Paths()
-    try:
-        require_known(args.name, paths)
-        if args.commit:
-            commit(args.name, args.commit, paths)
-        elif args.follow:
-            look = partial(look_at, args.name, args.follow, args.offset or 0, paths)
-            follow.tell(follow.poll(look, args.wait))
-        elif args.resume:
-            with recorded(args.name, paths) as record:
-                resume(args.name, paths, record)
+    # Before anything is written: a name that was mistyped leaves nothing behind.
+    require_known(args.name, paths)
+    if args.commit:
+        commit(args.name, args.commit, paths)
+    elif args.follow:
+        look = partial(look_at, args.name, args.follow, args.offset or 0, paths)
+        follow.tell(follow.poll(look, args.wait))
+    elif args.resume:
+        with recorded(args.name, paths) as record:
+            resume(args.name, paths, record)
+    else:
+        config = None if args.config is None else read(args.config)
+        wanted = Wanted(args.name, args.to, args.policy, args.reason, args.seen, config)
+        if args.detach:
+            detach(wanted, args.detach, paths)
         else:
-            config = None if args.config is None else read(args.config)
-            wanted = Wanted(args.name, args.to, args.policy, args.reason, args.seen, config)
-            if args.detach:
-                detach(wanted, args.detach, paths)
-            else:
-                with recorded(args.name, paths) as record:
-                    begin(wanted, paths, record)
-    except SwitchError as error:
-        print(f"sglangctl switch: {error}", file=sys.stderr)
-        return error.status
-    except (Busy, ConfigError, ReleaseError, OSError, ValueError) as error:
-        print(f"sglangctl switch: {os_errors.words(error)}", file=sys.stderr)
-        return 2 if isinstance(error, ConfigError) else 1
+            with recorded(args.name, paths) as record:
+                begin(wanted, paths, record)
     return 0
 
 

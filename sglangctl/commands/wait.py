@@ -22,9 +22,8 @@ from sglangctl.engine.run import Run
 from sglangctl.proc.pidwatch import Pidwatch
 from sglangctl.startup import Assessment, Startup
 from sglangctl.state import journal, starts
-from sglangctl.state.config import ConfigError, EngineConfig, load_engine
+from sglangctl.state.config import EngineConfig, load_engine
 from sglangctl.state.paths import Paths
-from sglangctl.util import os_errors
 from sglangctl.util.terminal import cut, harmless
 from sglangctl.watch import lock
 from sglangctl.watch.logtail import OWN_WORDS
@@ -50,10 +49,7 @@ def main_pid(given: int | None) -> int | None:
 def run(args: argparse.Namespace) -> int:
     signal.signal(signal.SIGTERM, _stop_asked)
     paths = Paths()
-    try:
-        config = load_engine(args.name, paths)
-    except ConfigError as error:
-        return _could_not(str(error))
+    config = load_engine(args.name, paths)
     pid = main_pid(args.pid)
     if pid is not None:
         invocation = os.environ.get("INVOCATION_ID", "")
@@ -65,11 +61,7 @@ def run(args: argparse.Namespace) -> int:
             return _failed(config, words[0], words[1:])
     if found is None:
         return _failed(config, f"{config.name} does not run: its main process is gone", ())
-    try:
-        assessment = Waiting(config, paths, found).until_decided()
-    except OSError as error:
-        return _could_not(os_errors.sentence(error))
-    return _told(config, assessment)
+    return _told(config, Waiting(config, paths, found).until_decided())
 
 
 class Waiting:
@@ -222,11 +214,6 @@ def _failed(config: EngineConfig, sentence: str, lines: list[str] | tuple[str, .
     for line in (sentence, *lines):
         print(OWN_WORDS + cut(harmless(line), 400), file=sys.stderr)
     return 1
-
-
-def _could_not(sentence: str) -> int:
-    print(OWN_WORDS + harmless(sentence), file=sys.stderr)
-    return 2
 
 
 def _stop_asked(number: int, frame: FrameType | None) -> None:

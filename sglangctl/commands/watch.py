@@ -15,13 +15,10 @@ import argparse
 import os
 import pwd
 import signal
-import sys
 from pathlib import Path
 
 from sglangctl.state.config import ConfigError, EngineConfig, load_engine
 from sglangctl.state.paths import Paths, checked_name
-from sglangctl.util import os_errors
-from sglangctl.util.terminal import harmless
 from sglangctl.watch import lock as watch_lock
 from sglangctl.watch.service import Watch
 from sglangctl.watch.start_folder import prepare
@@ -41,16 +38,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(args: argparse.Namespace) -> int:
     paths = Paths()
-    try:
-        config = _config(args, paths)
-        folder = prepare(config, paths)
-        lock = watch_lock.acquire(folder)
-    except (ConfigError, watch_lock.Locked) as error:
-        return _cannot(str(error))
-    except OSError as error:
-        return _cannot(os_errors.sentence(error))
-    log = args.log or paths.engine_log(config.name)
-    watch = Watch(config, paths, log)
+    config = _config(args, paths)
+    lock = watch_lock.acquire(prepare(config, paths))
+    watch = Watch(config, paths, args.log or paths.engine_log(config.name))
     signal.signal(signal.SIGTERM, watch.stop)
     signal.signal(signal.SIGINT, watch.stop)
     try:
@@ -59,8 +49,6 @@ def run(args: argparse.Namespace) -> int:
         if args.pid is not None:
             return watch.process(args.pid)
         return watch.unit()
-    except OSError as error:
-        return _cannot(os_errors.sentence(error))
     finally:
         lock.close()
 
@@ -81,8 +69,3 @@ def _config(args: argparse.Namespace, paths: Paths) -> EngineConfig:
         model=args.model,
         served_name=args.model,
     )
-
-
-def _cannot(sentence: str) -> int:
-    print(f"sglangctl watch: {harmless(sentence)}", file=sys.stderr)
-    return 2

@@ -20,9 +20,9 @@ import sys
 from pathlib import Path
 
 from sglangctl.diagnosis.finding import FAIL, Finding
-from sglangctl.proc.as_user import NoAnswer
-from sglangctl.state.config import ConfigError, load_engine
+from sglangctl.state.config import load_engine
 from sglangctl.state.paths import Paths
+from sglangctl.util.errors import Unusable
 from sglangctl.util.terminal import harmless
 from sglangctl.weights import look
 from sglangctl.weights.check import Model
@@ -42,11 +42,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(args: argparse.Namespace) -> int:
-    try:
-        models = _models(args)
-    except (ConfigError, NoAnswer, PermissionError, ValueError) as error:
-        print(f"sglangctl weights: {harmless(str(error))}", file=sys.stderr)
-        return 2
+    models = _models(args)
     if args.json:
         print(json.dumps(document(models)))
     else:
@@ -97,14 +93,14 @@ def _models(args: argparse.Namespace) -> list[Model]:
     try:
         pwd.getpwnam(user)
     except KeyError:
-        raise ValueError(f"there is no user {user} on this host") from None
+        raise Unusable(f"there is no user {user} on this host") from None
     return [_model(args, target, user) for target in targets]
 
 
 def _model(args: argparse.Namespace, target: look.Target, user: str) -> Model:
     model = look.model(target.folder, user, tokenizer=target.tokenizer)
     if args.sha256 is not None and model.complete:
-        listed = Path(args.sha256).read_text(encoding="utf-8") if args.sha256 else None
+        listed = Path(args.sha256).read_text("utf-8", "replace") if args.sha256 else None
         model.findings += look.sha256(target.folder, listed, _tell)
         if model.complete:
             model.findings.append(Finding("sha256", "info", "every listed file has its sha256"))

@@ -14,7 +14,6 @@ from typing import Any, TypeVar
 
 from sglangctl.probe import machine
 from sglangctl.state.config import (
-    ConfigError,
     EngineConfig,
     HostConfig,
     engine_from,
@@ -24,13 +23,10 @@ from sglangctl.state.config import (
 )
 from sglangctl.state.paths import Paths
 from sglangctl.util import os_errors
+from sglangctl.util.errors import Unusable
 
 T = TypeVar("T")
 REQUEST = Path("the request")
-
-
-class RequestError(Exception):
-    """A request that cannot be understood; the text is one sentence."""
 
 
 @dataclass
@@ -86,13 +82,13 @@ def as_json(document: Probe) -> dict[str, Any]:
 
 
 def parse_request(text: str) -> dict[str, Any]:
-    """The request as an object; RequestError says what is wrong with it."""
+    """The request as an object; Unusable says what is wrong with it."""
     try:
         request = json.loads(text)
     except ValueError as error:
-        raise RequestError(f"the request is not JSON: {error}") from None
+        raise Unusable(f"the request is not JSON: {error}") from None
     if not isinstance(request, dict):
-        raise RequestError("the request is not an object")
+        raise Unusable("the request is not an object")
     kinds = {
         "files": dict,
         "dists": dict,
@@ -109,14 +105,14 @@ def parse_request(text: str) -> dict[str, Any]:
     }
     for name, value in request.items():
         if name not in kinds:
-            raise RequestError(f"the request has an unknown key {name!r}")
+            raise Unusable(f"the request has an unknown key {name!r}")
         if not isinstance(value, kinds[name]):  # type: ignore[arg-type]
-            raise RequestError(f"the request's {name!r} has the wrong type")
+            raise Unusable(f"the request's {name!r} has the wrong type")
     return request
 
 
 def probe(request: Mapping[str, Any], paths: Paths | None = None) -> Probe:
-    """Look at the host. RequestError only for what the request itself has wrong."""
+    """Look at the host. Unusable only for what the request itself has wrong."""
     import time
 
     from sglangctl.proc import procfs
@@ -185,10 +181,7 @@ def _about_engines(found: Probe, part: _Parts, request: Mapping[str, Any], paths
         from sglangctl.switch import forecast
 
         configured = dict(engines)
-        try:
-            engines = {**forecast.unconfigured(ending), **engines}
-        except ValueError as error:
-            raise RequestError(str(error)) from None
+        engines = {**forecast.unconfigured(ending), **engines}
     wanted = [name for engine in engines.values() for name in probe_engines.units_of(engine)]
     shown = unit.show(wanted)
     found.systemd = part("systemd", systemctl.version, "systemd is not the init of this machine")
@@ -227,18 +220,15 @@ def _inventory(
     try:
         host = load_host(paths)
         engines = {engine.name: engine for engine in load_engines(paths)}
-    except ConfigError as error:
+    except Unusable as error:
         found.reasons["configuration"] = str(error)
-    try:
-        if "host_config" in request:
-            host = host_from(request["host_config"], REQUEST)
-        for document in request.get("engine_configs", ()):
-            if not isinstance(document, dict):
-                raise RequestError("one of engine_configs is not an object")
-            engine = engine_from(document, REQUEST)
-            engines[engine.name] = engine
-    except ConfigError as error:
-        raise RequestError(str(error)) from None
+    if "host_config" in request:
+        host = host_from(request["host_config"], REQUEST)
+    for document in request.get("engine_configs", ()):
+        if not isinstance(document, dict):
+            raise Unusable("one of engine_configs is not an object")
+        engine = engine_from(document, REQUEST)
+        engines[engine.name] = engine
     return host, engines
 
 
@@ -309,7 +299,7 @@ def _plans(
 
     names, policy = request.get("plan", []), request.get("policy", "declared")
     if policy not in free.POLICIES:
-        raise RequestError(f"there is no policy {policy!r}: {', '.join(free.POLICIES)}")
+        raise Unusable(f"there is no policy {policy!r}: {', '.join(free.POLICIES)}")
     for name in [names] if isinstance(names, str) else names:
         if name not in engines:
             found.reasons[f"plans {name}"] = "not configured on this host"
@@ -334,5 +324,5 @@ def _kernel(wanted: Any) -> dict[str, Any]:
     from sglangctl.sgl_kernel.survey import survey
 
     if not isinstance(wanted, dict) or not isinstance(wanted.get("venv"), str):
-        raise RequestError("an entry of the request's 'kernels' has no venv")
+        raise Unusable("an entry of the request's 'kernels' has no venv")
     return survey(Path(wanted["venv"]), wanted.get("sm"))

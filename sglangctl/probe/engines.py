@@ -11,6 +11,7 @@ from sglangctl.state.config import EngineConfig
 from sglangctl.state.paths import Paths
 from sglangctl.systemd.unit import Unit
 from sglangctl.systemd.unit_names import watch_unit
+from sglangctl.util.errors import Failed
 
 SHOWN = (
     "LoadState",
@@ -69,7 +70,7 @@ def releases(name: str, paths: Paths) -> dict[str, Any]:
     state, reason = None, None
     try:
         known = release.read_state(name, paths)
-    except release.ReleaseError as error:
+    except Failed as error:
         known, reason = None, str(error)
     if known is not None:
         state = {

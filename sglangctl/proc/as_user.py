@@ -10,11 +10,13 @@ import signal
 import time
 from typing import Any, Callable
 
+from sglangctl.util.errors import Unusable
+
 LARGEST = 64 * 1024 * 1024
 """Bytes of an answer: more of it is a defect."""
 
 
-class NoAnswer(Exception):
+class NoAnswer(Unusable):
     """The child ended without an answer, or not in time; the text is one sentence."""
 
 

@@ -4,19 +4,14 @@ from __future__ import annotations
 
 import argparse
 import json
-import sys
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
-from sglangctl.sgl_kernel.venv import Venv, VenvError, load
+from sglangctl.sgl_kernel.venv import Venv, load
 from sglangctl.state.paths import Paths
 from sglangctl.util import os_errors
-from sglangctl.util.terminal import harmless
-
-
-class Unusable(Exception):
-    """The command cannot do its work; one sentence, exit status 2."""
+from sglangctl.util.errors import Unusable
 
 
 def add_venv(parser: argparse.ArgumentParser) -> None:
@@ -33,10 +28,7 @@ def add_sm(parser: argparse.ArgumentParser) -> None:
 
 def chosen_venv(args: argparse.Namespace) -> Venv:
     """--venv, or that of --engine, or that of the only engine here; Unusable with what to do."""
-    try:
-        return load(args.venv or _engine_venv(args.engine))
-    except VenvError as error:
-        raise Unusable(str(error)) from None
+    return load(args.venv or _engine_venv(args.engine))
 
 
 def chosen_sm(text: str | None) -> str | None:
@@ -74,31 +66,20 @@ def document(value: Any) -> str:
     return json.dumps({"v": fields.pop("v"), **fields}, indent=2)
 
 
-def complain(text: str) -> int:
-    """Say why the work could not be done; returns 2."""
-    print(f"sglangctl kernel: {harmless(text)}", file=sys.stderr)
-    return 2
-
-
 def _engine_venv(name: str | None) -> Path:
-    from sglangctl.state.config import ConfigError, load_engines, require_known
+    from sglangctl.state.config import load_engines, require_known
 
     paths = Paths()
     if name is None:
-        try:
-            names = [engine.name for engine in load_engines(paths)]
-        except ConfigError as error:
-            raise Unusable(str(error)) from None
+        names = [engine.name for engine in load_engines(paths)]
         if len(names) != 1:
             known = ", ".join(names) or "none"
             raise Unusable(f"name an engine (--engine; here: {known}) or an environment (--venv)")
         name = names[0]
+    require_known(name, paths)
     try:
-        require_known(name, paths)
         manifest = json.loads((paths.current(name) / "manifest.json").read_text(encoding="utf-8"))
         return Path(manifest["venv"])
-    except ConfigError as error:
-        raise Unusable(str(error)) from None
     except (OSError, ValueError, KeyError, TypeError) as error:
         why = os_errors.sentence(error) if isinstance(error, OSError) else "its manifest is broken"
         raise Unusable(

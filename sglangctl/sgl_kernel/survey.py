@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from sglangctl.sgl_kernel import common
+from sglangctl.util.errors import Unusable
 
 
 def survey(root: Path, sm: str | None, everything: bool = False) -> dict[str, Any]:
@@ -20,13 +21,13 @@ def survey(root: Path, sm: str | None, everything: bool = False) -> dict[str, An
     """
     from sglangctl.sgl_kernel import cache
     from sglangctl.sgl_kernel.library import cubins, inspect, stamp
-    from sglangctl.sgl_kernel.venv import VenvError, load
+    from sglangctl.sgl_kernel.venv import load
     from sglangctl.state.paths import Paths
 
     problems: list[str] = []
     try:
         arch = common.chosen_sm(sm)
-    except common.Unusable as error:
+    except Unusable as error:
         arch = None
         problems.append(str(error))
     document: dict[str, Any] = {
@@ -58,6 +59,6 @@ def survey(root: Path, sm: str | None, everything: bool = False) -> dict[str, An
             document["checked"] = stamp.read(venv)
             seen = inspect.inspect_installed(venv, arch, document["cuobjdump"], everything)
             document["installed"] = asdict(seen)
-        except VenvError as error:
+        except Unusable as error:
             problems.append(str(error))
     return document

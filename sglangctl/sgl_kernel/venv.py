@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from sglangctl.util import os_errors
+from sglangctl.util.errors import Unusable
 
 DISTRIBUTIONS = ("sglang-kernel", "sgl-kernel")
 """Both own the folder sgl_kernel/; the second was the name up to 0.3.21."""
@@ -25,10 +26,6 @@ REQUIRED = re.compile(r"assert_pkg_version\(\s*\"(sgl(?:ang)?-kernel)\",\s*\"([0
 PINNED = re.compile(
     r"^Requires-Dist:\s*(sgl(?:ang)?-kernel)\s*\(?==\s*([0-9][\w.+]*)", re.MULTILINE
 )
-
-
-class VenvError(Exception):
-    """An environment that cannot be used; one sentence with the next step."""
 
 
 @dataclass(frozen=True)
@@ -123,7 +120,7 @@ class Venv:
 
 
 def load(root: Path) -> Venv:
-    """Ask the environment's own Python; VenvError when there is none that runs."""
+    """Ask the environment's own Python; Unusable when there is none that runs."""
     python = root / "bin/python"
     try:
         done = subprocess.run(
@@ -136,7 +133,7 @@ def load(root: Path) -> Venv:
         )
         version, path, machine = json.loads(done.stdout)
     except (OSError, subprocess.SubprocessError, ValueError) as error:
-        raise VenvError(
+        raise Unusable(
             f"{python} does not run ({os_errors.words(error)}); deploy again to make it anew"
         ) from None
     return Venv(

@@ -15,6 +15,7 @@ from typing import Any, TypeVar, cast
 
 from sglangctl.state.paths import Paths
 from sglangctl.util import os_errors
+from sglangctl.util.errors import Unusable
 
 VERSION = 1
 T = TypeVar("T")
@@ -27,8 +28,8 @@ _PLAIN: dict[str, tuple[type, ...]] = {
 }
 
 
-class ConfigError(Exception):
-    """A file of /etc/sglangctl that cannot be used; the text is one sentence for the operator."""
+class ConfigError(Unusable):
+    """A file of /etc/sglangctl that cannot be used."""
 
 
 class Absent(ConfigError):
@@ -147,12 +148,10 @@ class HostConfig:
 
 
 def load_engine(name: str, paths: Paths | None = None) -> EngineConfig:
-    """Read engines/NAME.json; ConfigError names the file and what is wrong with it."""
+    """Read engines/NAME.json; ConfigError names the file and what is wrong with it (Unusable: what
+    is no name)."""
     paths = paths or Paths()
-    try:
-        path = paths.engine_json(name)
-    except ValueError as error:
-        raise ConfigError(str(error)) from None
+    path = paths.engine_json(name)
     try:
         config = engine_from(read_document(path), path)
     except Absent:
@@ -165,12 +164,9 @@ def load_engine(name: str, paths: Paths | None = None) -> EngineConfig:
 def require_known(name: str, paths: Paths) -> None:
     """ConfigError for an engine of which there is nothing on this host (one that cannot be
     configured any more may still have its log and its starts)."""
-    try:
-        left = (paths.engine_json(name), paths.engine_state(name), paths.engine_log(name).parent)
-        if not any(os.path.lexists(path) for path in left):
-            raise Absent(unknown(name, paths))
-    except ValueError as error:
-        raise ConfigError(str(error)) from None
+    left = (paths.engine_json(name), paths.engine_state(name), paths.engine_log(name).parent)
+    if not any(os.path.lexists(path) for path in left):
+        raise Absent(unknown(name, paths))
 
 
 def unknown(name: str, paths: Paths) -> str:
@@ -229,7 +225,7 @@ def readable(paths: Paths) -> tuple[HostConfig, list[EngineConfig], list[str]]:
     for name in names:
         try:
             engines.append(load_engine(name, paths))
-        except ConfigError as error:
+        except Unusable as error:
             troubles.append(str(error))
     return host, engines, troubles
 

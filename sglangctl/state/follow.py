@@ -27,6 +27,7 @@ from sglangctl.state import journal, starts
 from sglangctl.state.config import load_engine
 from sglangctl.state.paths import Paths
 from sglangctl.systemd.unit import Unit, with_watch
+from sglangctl.util.errors import Unusable
 from sglangctl.util.terminal import harmless
 
 MAX_BYTES = 1 << 20
@@ -111,7 +112,7 @@ def look_at_start(
 
     `go_on`: at the end of a start that has a successor, go on at the successor's first byte.
     `unit`: None is the start that the unit is in, and a unit that is down is final.
-    OSError when the journal cannot be read; ValueError for an offset behind its end.
+    OSError when the journal cannot be read; Unusable for an offset behind its end.
     """
     seen = with_watch(name, load_engine(name, paths).unit) if unit else None
     told = json.dumps(unit_fields(*seen) if seen else None) if unit else None
@@ -184,7 +185,7 @@ def read_lines(file: Path, offset: int) -> list[bytes]:
     with open(file, "rb") as source:
         size = source.seek(0, 2)
         if offset > size:
-            raise ValueError(
+            raise Unusable(
                 f"{file} has {size} bytes and cannot be followed from {offset}: "
                 "follow it again from 0"
             )

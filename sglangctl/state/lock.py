@@ -21,6 +21,7 @@ from typing import Any
 
 from sglangctl.proc import procfs
 from sglangctl.state.paths import Paths
+from sglangctl.util.errors import Failed
 from sglangctl.util.terminal import harmless
 
 LOCK = "run/sglangctl-switch.lock"
@@ -28,7 +29,7 @@ WRITTEN_S = 1.0
 """From taking the lock to having written who has it: milliseconds."""
 
 
-class Busy(Exception):
+class Busy(Failed):
     """Somebody else is at it; the text is one sentence with who, since when and what to do."""
 
 

@@ -7,7 +7,7 @@ from pathlib import Path
 
 from sglangctl.proc import command
 from sglangctl.state.paths import Paths
-from sglangctl.state.switch_error import SwitchError
+from sglangctl.util.errors import Failed
 
 HEAD = "# Made by sglang-provision"
 """First line of each of our units."""
@@ -30,7 +30,7 @@ def foreign_unit(path: Path) -> bool:
 def weights_in(folder: Path) -> Path | None:
     """A weight file below `folder`, None when there is none: these are never deleted.
 
-    SwitchError where that cannot be told. By find(1), which no folder is too deep for: an engine's
+    Failed where that cannot be told. By find(1), which no folder is too deep for: an engine's
     cache is its user's, who may nest folders beyond Python's stack and the longest path.
     """
     if not folder.is_dir() or folder.is_symlink():
@@ -43,7 +43,7 @@ def weights_in(folder: Path) -> Path | None:
         return Path(found)
     if not result.ok:
         said = (result.stderr.strip().splitlines() or ["find gave no reason"])[0]
-        raise SwitchError(
+        raise Failed(
             f"{folder} cannot be searched for weights ({said}); look at it, then call this again"
         )
     return None

@@ -7,6 +7,8 @@ import re
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from sglangctl.util.errors import Unusable
+
 NAME = re.compile(r"[a-z0-9-]{1,40}")
 OWN_USER = "sglang-provision"
 """The comment (GECOS) of a user that we made: nobody else's is ever deleted."""
@@ -81,7 +83,7 @@ class Paths:
 
 
 def checked_name(name: str) -> str:
-    """`name` if it can be an engine's name; ValueError for anything else (it becomes a path)."""
+    """`name` if it can be an engine's name; Unusable for anything else (it becomes a path)."""
     if not NAME.fullmatch(name):
-        raise ValueError(f"{name!r} is not an engine's name (a-z, 0-9 and -, at most 40)")
+        raise Unusable(f"{name!r} is not an engine's name (a-z, 0-9 and -, at most 40)")
     return name

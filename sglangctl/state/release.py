@@ -26,6 +26,7 @@ from sglangctl.state import ownership
 from sglangctl.state.files import sync_folder, write_atomic
 from sglangctl.state.paths import NAME, Paths
 from sglangctl.util import os_errors
+from sglangctl.util.errors import Failed
 
 DIGEST = re.compile(r"[0-9a-f]{12,64}")
 FILES = {
@@ -38,10 +39,6 @@ FILES = {
 """What a release is made of, and who may read it: the last two may hold secrets (root and the
 service group)."""
 LINKS = ("current", "previous", "known-good")
-
-
-class ReleaseError(Exception):
-    """A release that cannot be staged or put live; the text is one sentence for the operator."""
 
 
 @dataclass(frozen=True)
@@ -83,7 +80,7 @@ def staged(name: str, paths: Paths) -> list[str]:
 
 
 def read_state(name: str, paths: Paths) -> State | None:
-    """state.json; None when there is none. ReleaseError when it cannot be understood."""
+    """state.json; None when there is none. Failed when it cannot be understood."""
     path = paths.state_json(name)
     try:
         document = json.loads(path.read_text(encoding="utf-8"))
@@ -92,7 +89,7 @@ def read_state(name: str, paths: Paths) -> State | None:
     except FileNotFoundError:
         return None
     except (OSError, ValueError, TypeError, AttributeError) as error:
-        raise ReleaseError(
+        raise Failed(
             f"{path} cannot be read ({os_errors.words(error)}): move it away and deploy again"
         ) from None
 
@@ -108,7 +105,7 @@ def write_state(name: str, state: State, paths: Paths) -> None:
 def stage(name: str, document: Any, paths: Paths) -> str:
     """Write a release from {digest, user, files: {name: base64}}; returns its digest.
 
-    The unit is checked with systemd-analyze before the folder gets its name. ReleaseError for a
+    The unit is checked with systemd-analyze before the folder gets its name. Failed for a
     document that is not whole, and for a unit that systemd would not take as it is meant.
     """
     digest, files, user = _checked(document)
@@ -116,7 +113,7 @@ def stage(name: str, document: Any, paths: Paths) -> str:
     try:
         gid = pwd.getpwnam(user).pw_gid
     except KeyError:
-        raise ReleaseError(f"the user {user!r} is not there: deploy again") from None
+        raise Failed(f"the user {user!r} is not there: deploy again") from None
     if folder.is_dir() and _same(folder, files, gid):
         return digest
     folder.parent.mkdir(mode=0o755, parents=True, exist_ok=True)
@@ -128,7 +125,7 @@ def stage(name: str, document: Any, paths: Paths) -> str:
     complaints = verify_unit(partial / "sglang.service", f"sglang-{name}.service")
     if complaints:
         shutil.rmtree(partial)
-        raise ReleaseError(
+        raise Failed(
             "systemd-analyze does not accept the unit, nothing was changed: "
             + "; ".join(complaints)
         )
@@ -171,7 +168,7 @@ def verify_unit(unit_file: Path, unit: str) -> list[str]:
         shutil.copyfile(unit_file, folder / unit)
         result = command.run(["systemd-analyze", "verify", "--man=no", str(folder / unit)], 60)
         if result.status is None:
-            raise ReleaseError(
+            raise Failed(
                 f"systemd-analyze could not be run ({result.stderr}): is systemd installed?"
             )
         lines = result.stderr.splitlines()
@@ -220,19 +217,17 @@ def unused_venvs(paths: Paths, without: str | None = None, before: float = math.
 
 
 def manifest(name: str, digest: str, paths: Paths) -> dict[str, Any]:
-    """manifest.json of a release; ReleaseError when the release is not whole."""
+    """manifest.json of a release; Failed when the release is not whole."""
     folder = paths.releases(name) / digest
     missing = [file for file in FILES if not (folder / file).is_file()]
     if missing:
-        raise ReleaseError(f"the release {digest} lacks {', '.join(missing)}: deploy again")
+        raise Failed(f"the release {digest} lacks {', '.join(missing)}: deploy again")
     try:
         document = json.loads((folder / "manifest.json").read_text(encoding="utf-8"))
     except (OSError, ValueError) as error:
-        raise ReleaseError(
-            f"the manifest of {digest} cannot be read: {os_errors.words(error)}"
-        ) from None
+        raise Failed(f"the manifest of {digest} cannot be read: {os_errors.words(error)}") from None
     if not isinstance(document, dict):
-        raise ReleaseError(f"the manifest of {digest} is not a mapping: deploy again")
+        raise Failed(f"the manifest of {digest} is not a mapping: deploy again")
     return document
 
 
@@ -254,17 +249,17 @@ def all_secrets(name: str, paths: Paths) -> list[str]:
 
 
 def check_whole(name: str, digest: str, paths: Paths) -> None:
-    """ReleaseError where a release or the environment that it starts from is not there."""
+    """Failed where a release or the environment that it starts from is not there."""
     venv = manifest(name, digest, paths).get("venv")
     if isinstance(venv, str) and not (paths.root / venv.lstrip("/")).is_dir():
-        raise ReleaseError(
+        raise Failed(
             f"nothing was changed. {venv}, from which release {digest[:12]} starts, is gone: "
             "deploy again"
         )
 
 
 def check_unchanged(name: str, seen: str, paths: Paths) -> None:
-    """ReleaseError where something was switched or stopped since the caller looked; `seen` is the
+    """Failed where something was switched or stopped since the caller looked; `seen` is the
     `time` in state.json as it was then, `-` for none."""
     state = read_state(name, paths)
     if ((state.time if state else None) or "-") == seen:
@@ -273,7 +268,7 @@ def check_unchanged(name: str, seen: str, paths: Paths) -> None:
     if state is not None:
         what = "it was stopped" if state.phase == "stopped" else f"a switch to {str(state.to)[:12]}"
         what += f" ({state.time})"
-    raise ReleaseError(
+    raise Failed(
         f"nothing was changed. {name} is not as it was when this deploy looked at the host "
         f"({what} came between): deploy again"
     )
@@ -291,9 +286,9 @@ def _checked(document: Any) -> tuple[str, dict[str, bytes], str]:
             file: base64.b64decode(text, validate=True) for file, text in document["files"].items()
         }
     except (KeyError, TypeError, AttributeError, binascii.Error) as error:
-        raise ReleaseError(f"what was sent is not a release ({error!r}): deploy again") from None
+        raise Failed(f"what was sent is not a release ({error!r}): deploy again") from None
     if not isinstance(digest, str) or not DIGEST.fullmatch(digest):
-        raise ReleaseError(f"{digest!r} is not a release's digest")
+        raise Failed(f"{digest!r} is not a release's digest")
     if set(files) != set(FILES):
-        raise ReleaseError(f"a release has {', '.join(FILES)}, not {', '.join(sorted(files))}")
+        raise Failed(f"a release has {', '.join(FILES)}, not {', '.join(sorted(files))}")
     return digest, files, str(user)

@@ -15,6 +15,7 @@ from typing import Any
 from sglangctl.state import journal
 from sglangctl.state.paths import Paths
 from sglangctl.systemd.unit import Unit
+from sglangctl.util.errors import Unusable
 
 FOLDER = re.compile(r"[0-9A-Za-z][0-9A-Za-z:._+-]{0,127}")
 """What a start's name may look like when it comes from outside: it becomes a path."""
@@ -25,9 +26,9 @@ STAYS = ("active", "reloading", "deactivating")
 
 
 def checked_folder(name: str) -> str:
-    """`name` if it can be a start's folder; ValueError for anything else."""
+    """`name` if it can be a start's folder; Unusable for anything else."""
     if not FOLDER.fullmatch(name) or name == "latest":
-        raise ValueError(f"{name!r} is not the name of a start")
+        raise Unusable(f"{name!r} is not the name of a start")
     return name
 
 

@@ -10,9 +10,9 @@ from sglangctl.state.config import ConfigError, EngineConfig, checked_document, 
 from sglangctl.state.files import write_atomic
 from sglangctl.state.lock import locked
 from sglangctl.state.paths import Paths
-from sglangctl.state.switch_error import SwitchError
 from sglangctl.systemd import systemctl
 from sglangctl.systemd.unit_names import watch_unit
+from sglangctl.util.errors import Failed
 
 SENT = Path("the configuration that was sent")
 
@@ -52,12 +52,12 @@ def put_config(name: str, config: str, paths: Paths) -> None:
 
 
 def restart_watch(name: str) -> None:
-    """SwitchError when systemd does not do it."""
+    """Failed when systemd does not do it."""
     watch = watch_unit(name)
     for arguments in (("daemon-reload",), ("restart", "--", watch)):
         result = systemctl.call(*arguments, timeout_s=120)
         if not result.ok:
-            raise SwitchError(
+            raise Failed(
                 f"systemctl {' '.join(arguments)} failed: {result.stderr.strip()}; "
                 f"systemctl status {watch} says more"
             )

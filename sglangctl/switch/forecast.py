@@ -11,9 +11,9 @@ from typing import Any
 from sglangctl.state import ownership, release
 from sglangctl.state.config import EngineConfig, HostConfig
 from sglangctl.state.paths import OWN_USER, Paths, checked_name
-from sglangctl.state.switch_error import SwitchError
 from sglangctl.switch.remove import VENV, other_engines
 from sglangctl.systemd.unit_names import engine_unit, watch_unit
+from sglangctl.util.errors import Failed
 from sglangctl.util.terminal import harmless
 
 
@@ -74,7 +74,7 @@ def removal(name: str, paths: Paths) -> dict[str, Any]:
         return {"lines": [], "refused": f"{unit} was not made by sglang-provision"}
     try:
         return {"lines": list(_lines(name, paths)), "refused": None}
-    except (release.ReleaseError, SwitchError) as error:
+    except Failed as error:
         return {"lines": [], "refused": str(error)}
 
 

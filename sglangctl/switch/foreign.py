@@ -12,9 +12,9 @@ from typing import Any
 
 from sglangctl.engine.http import Endpoint, ask
 from sglangctl.proc import sockets
-from sglangctl.state.switch_error import SwitchError
 from sglangctl.systemd import systemctl
 from sglangctl.systemd.unit import Unit, show
+from sglangctl.util.errors import Failed
 
 SOURCE_LIMIT = 64 * 1024
 
@@ -34,11 +34,11 @@ class Foreign:
 
 
 def record(unit: str) -> Foreign | None:
-    """The unit's state; None when it does not exist (or there is no systemd). SwitchError when
+    """The unit's state; None when it does not exist (or there is no systemd). Failed when
     systemd does not answer: what ran could not be brought back."""
     shown = show([unit])
     if shown is None and systemctl.booted():
-        raise SwitchError(
+        raise Failed(
             f"nothing was changed. What {unit} is cannot be recorded: systemctl show does not answer; "
             "when `systemctl status` answers again (a host that swaps: free -m; top), call this again"
         )

@@ -10,13 +10,11 @@ from pathlib import Path
 from typing import Any
 
 from sglangctl.state import follow
-from sglangctl.state.config import ConfigError
 from sglangctl.state.journal import Event, Writer
-from sglangctl.state.lock import Busy
 from sglangctl.state.paths import Paths
-from sglangctl.state.release import ReleaseError
-from sglangctl.state.switch_error import SwitchError
 from sglangctl.switch import unit
+from sglangctl.util import os_errors
+from sglangctl.util.errors import Failed
 from sglangctl.util.terminal import harmless
 
 KEPT = 20
@@ -59,11 +57,11 @@ def recorded(name: str, paths: Paths) -> Iterator[Record]:
     try:
         yield record
         status, text = 0, "done"
-    except SwitchError as error:
+    except Failed as error:
         status, text = error.status, str(error)
         raise
-    except (Busy, ConfigError, ReleaseError, OSError) as error:
-        text = str(error)
+    except OSError as error:
+        text = os_errors.sentence(error)
         raise
     except Exception as error:
         # Who follows sees the journal only: a defect of ours is named there too.

@@ -16,11 +16,11 @@ from sglangctl.state.config import load_engine
 from sglangctl.state.files import write_atomic
 from sglangctl.state.lock import locked
 from sglangctl.state.paths import NAME, OWN_USER, Paths
-from sglangctl.state.switch_error import SwitchError
 from sglangctl.switch.stop import stop, stop_by_name
 from sglangctl.switch.transaction import Say
 from sglangctl.systemd import systemctl
 from sglangctl.systemd.unit_names import engine_unit, watch_unit
+from sglangctl.util.errors import Failed
 from sglangctl.util.terminal import harmless
 
 RM_S = 3600.0
@@ -30,11 +30,11 @@ VENV = re.compile(r"[0-9a-f]{16}")
 
 
 def remove(name: str, paths: Paths, say: Say) -> None:
-    """Take engine `name` away. Raises SwitchError when it cannot be stopped, or when its unit is
+    """Take engine `name` away. Raises Failed when it cannot be stopped, or when its unit is
     somebody else's (then everything stays)."""
     unit = paths.units / engine_unit(name)
     if ownership.foreign_unit(unit):
-        raise SwitchError(f"{unit} was not made by sglang-provision: nothing was removed")
+        raise Failed(f"{unit} was not made by sglang-provision: nothing was removed")
     with locked(paths, name, f"removal of {name}"):
         if paths.engine_json(name).exists():
             stop(load_engine(name, paths), paths, say)
@@ -85,7 +85,7 @@ def remove_shared(paths: Paths, say: Say) -> None:
     for user in [entry.pw_name for entry in pwd.getpwall() if entry.pw_gecos == OWN_USER]:
         result = command.run(["userdel", "--", user])
         if not result.ok:
-            raise SwitchError(f"userdel {user} failed: {result.stderr.strip()}")
+            raise Failed(f"userdel {user} failed: {result.stderr.strip()}")
         say(f"removed user {user}")
     watch = paths.units / watch_unit()
     if not ownership.foreign_unit(watch):
@@ -146,7 +146,7 @@ def remove_tree(folder: Path) -> None:
     result = command.run(argv, RM_S)
     if not result.ok or os.path.lexists(folder):
         said = (result.stderr.strip().splitlines() or ["rm gave no reason"])[0]
-        raise SwitchError(
+        raise Failed(
             harmless(f"{folder} cannot be removed: {said}; put that right, then call this again")
         )
 

@@ -9,22 +9,22 @@ from sglangctl.free import text
 from sglangctl.state import release
 from sglangctl.state.config import EngineConfig, load_engines, load_host
 from sglangctl.state.paths import Paths
-from sglangctl.state.switch_error import SwitchError
 from sglangctl.switch.journal import now
 from sglangctl.switch.transaction import Say
 from sglangctl.systemd import systemctl
 from sglangctl.systemd.unit_names import engine_unit, watch_unit
+from sglangctl.util.errors import Failed
 from sglangctl.util.heartbeat import heartbeat
 
 
 def stop(engine: EngineConfig, paths: Paths, say: Say) -> None:
-    """Raises SwitchError when something of the engine is still there."""
+    """Raises Failed when something of the engine is still there."""
     siblings = [other for other in load_engines(paths) if other.name != engine.name]
     # `replaces` is about taking over; who only stops must not end another engine's unit.
     alone = replace(engine, replaces=())
     plan = free.plan(alone, load_host(paths), siblings, policy="declared", stop=True)
     if plan.blind:
-        raise SwitchError(text.refusal_sentence(plan), status=3)
+        raise Failed(text.refusal_sentence(plan), status=3)
     # Others on the same GPUs are not in the way of a stop: then the units alone are stopped.
     freed = None if plan.refused else free.execute(plan, say)
     stop_by_name(engine.name, say, engine.limits.stop_units_s)
@@ -33,7 +33,7 @@ def stop(engine: EngineConfig, paths: Paths, say: Say) -> None:
         stopped = replace(state, phase="stopped", time=now(), config=None)
         release.write_state(engine.name, stopped, paths)
     if freed is not None and not freed.ok:
-        raise SwitchError(freed.sentence, status=freed.status)
+        raise Failed(freed.sentence, status=freed.status)
     say(f"{engine.unit} is stopped and disabled")
 
 
@@ -49,6 +49,6 @@ def stop_by_name(name: str, say: Say, limit_s: float = 130.0) -> None:
         with heartbeat(say, f"systemctl {' '.join(arguments)}", limit_s):
             result = systemctl.call(*arguments, timeout_s=limit_s)
         if not result.ok and "not loaded" not in result.stderr and "not exist" not in result.stderr:
-            raise SwitchError(f"systemctl {' '.join(arguments)} failed: {result.stderr.strip()}")
+            raise Failed(f"systemctl {' '.join(arguments)} failed: {result.stderr.strip()}")
     # A stop by SIGKILL (SGLang's own way of ending) leaves the unit failed: this end was wanted.
     systemctl.call("reset-failed", "--", unit, watch)

@@ -16,13 +16,13 @@ from sglangctl.state.files import link_atomic, write_atomic
 from sglangctl.state.lock import locked
 from sglangctl.state.paths import Paths
 from sglangctl.state.release import State
-from sglangctl.state.switch_error import SwitchError
 from sglangctl.switch import foreign
 from sglangctl.switch import unit as switch_unit
 from sglangctl.switch.configure import engine_of, put_config
 from sglangctl.switch.journal import Record, journal_of, now
 from sglangctl.systemd import systemctl
 from sglangctl.systemd.unit_names import watch_unit
+from sglangctl.util.errors import Failed
 
 Say = Callable[[str], None]
 
@@ -66,7 +66,7 @@ def resume(name: str, paths: Paths, record: Record) -> None:
     with locked(paths, name, f"switch of {name} (--resume)"):
         state = release.read_state(name, paths)
         if state is None or state.phase != "switching" or state.to is None:
-            raise SwitchError(f"no switch of {name} was interrupted: there is nothing to resume")
+            raise Failed(f"no switch of {name} was interrupted: there is nothing to resume")
         config = state.config
         engine = load_engine(name, paths) if config is None else engine_of(name, config)
         switch(engine, state.to, state.policy, state.reason or "", paths, record, config)
@@ -85,13 +85,13 @@ def switch(
     record: Record,
     config: str | None = None,
 ) -> None:
-    """The transaction. Raises SwitchError; before the first thing it ends, nothing has changed.
+    """The transaction. Raises Failed; before the first thing it ends, nothing has changed.
 
     `config`: the text of engines/NAME.json that goes live with the release; None: it stays.
     """
     say = record.say
     if ownership.foreign_unit(paths.units / engine.unit):
-        raise SwitchError(
+        raise Failed(
             f"nothing was changed. {paths.units / engine.unit} was not made by sglang-provision: "
             "name the engine otherwise, or move that file away"
         )
@@ -100,7 +100,7 @@ def switch(
     siblings = [other for other in load_engines(paths) if other.name != engine.name]
     plan = free.plan(engine, load_host(paths), siblings, policy=policy, stop=True)
     if plan.refused:
-        raise SwitchError("nothing was changed. " + "\n".join(free.plan_lines(plan)), status=3)
+        raise Failed("nothing was changed. " + "\n".join(free.plan_lines(plan)), status=3)
 
     found = [one for unit in engine.replaces if (one := foreign.record(unit)) is not None]
     known = release.read_state(engine.name, paths)
@@ -132,7 +132,7 @@ def switch(
 
     freed = free.execute(plan, say, record.emit)
     if not freed.ok:
-        raise SwitchError(freed.sentence, status=freed.status)
+        raise Failed(freed.sentence, status=freed.status)
 
     if config is not None:
         put_config(engine.name, config, paths)
@@ -171,7 +171,7 @@ def start(engine: EngineConfig, paths: Paths) -> None:
         result = systemctl.call(*arguments, timeout_s=60)
         # reset-failed of a unit that systemd has not loaded is an error, and means nothing to us.
         if not result.ok and arguments[0] != "reset-failed":
-            raise SwitchError(
+            raise Failed(
                 f"systemctl {' '.join(arguments)} failed: {result.stderr.strip()}; "
                 f"then: sglangctl switch {engine.name} --resume"
             )
@@ -180,7 +180,7 @@ def start(engine: EngineConfig, paths: Paths) -> None:
 def commit(name: str, digest: str, paths: Paths) -> None:
     """`digest` served: remember it as known-good, and let go of releases that nothing names."""
     if release.link_target(name, "current", paths) != digest:
-        raise SwitchError(f"{digest} is not the live release of {name}: deploy again")
+        raise Failed(f"{digest} is not the live release of {name}: deploy again")
     link_atomic(paths.engine_state(name) / "known-good", f"releases/{digest}")
     # What is younger may be another deploy's, which comes to its switch only now.
     before = release.staged_at(name, digest, paths)

@@ -12,19 +12,19 @@ from sglangctl.proc import command
 from sglangctl.state import lock, programs
 from sglangctl.state.files import write_atomic
 from sglangctl.state.paths import Paths
-from sglangctl.state.switch_error import SwitchError
 from sglangctl.systemd import systemctl
 from sglangctl.systemd.unit import show
 from sglangctl.systemd.unit_names import SWITCH
+from sglangctl.util.errors import Failed
 
 TICKET = re.compile(r"[0-9A-Za-z-]{1,80}")
 UNIT_GONE_S = 5.0
 
 
 def checked_ticket(ticket: str) -> str:
-    """`ticket` if it can be one (it becomes a path); SwitchError for anything else."""
+    """`ticket` if it can be one (it becomes a path); Failed for anything else."""
     if not TICKET.fullmatch(ticket):
-        raise SwitchError(f"{ticket!r} is not a ticket")
+        raise Failed(f"{ticket!r} is not a ticket")
     return ticket
 
 
@@ -37,7 +37,7 @@ def start(
     `journal` is what a follower reads; `config` is handed on in a file beside it.
     """
     if not systemctl.booted():
-        raise SwitchError("this machine is not run by systemd: engines need it")
+        raise Failed("this machine is not run by systemd: engines need it")
     if journal.exists():
         return
     holder = lock.holder(paths)
@@ -75,7 +75,7 @@ def start(
     handed_on.unlink(missing_ok=True)
     if holder is not None:
         raise lock.Busy(f"nothing was changed. {holder.sentence}")
-    raise SwitchError(
+    raise Failed(
         f"nothing was changed. {SWITCH} is there already and does not end: systemctl status {SWITCH} "
         "says why; then deploy again"
         if "already" in result.stderr

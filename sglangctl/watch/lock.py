@@ -16,13 +16,11 @@ from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 
+from sglangctl.util.errors import Unusable
+
 LOCK, SIGN = ".watch.lock", ".watch"
 FLOCK = "hhqqi"
 """struct flock of 64-bit Linux: type, whence, start, length (0: to the end), pid."""
-
-
-class Locked(Exception):
-    """Another process watches this engine."""
 
 
 @dataclass(frozen=True)
@@ -38,7 +36,7 @@ class Held:
 
 
 def acquire(starts: Path, gid: int = -1) -> Held:
-    """Take the locks; Locked, or OSError. `gid`: the group that may read the sign (-1: the
+    """Take the locks; Unusable, or OSError. `gid`: the group that may read the sign (-1: the
     folder's)."""
     flags = os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC
     lock = os.open(starts / LOCK, flags, 0o600)
@@ -47,7 +45,7 @@ def acquire(starts: Path, gid: int = -1) -> Held:
         sign = os.open(starts / SIGN, flags, 0o640)
     except BlockingIOError:
         os.close(lock)
-        raise Locked(f"{starts / LOCK} is held: another watch runs") from None
+        raise Unusable(f"{starts / LOCK} is held: another watch runs") from None
     except OSError:
         os.close(lock)
         raise

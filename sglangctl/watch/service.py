@@ -18,6 +18,7 @@ from sglangctl.state.config import ConfigError, EngineConfig, load_engine
 from sglangctl.state.paths import Paths
 from sglangctl.systemd import unit_run
 from sglangctl.systemd.notify import notify
+from sglangctl.util.errors import Unusable
 from sglangctl.util.terminal import harmless
 from sglangctl.watch.collect import End
 from sglangctl.watch.follow_run import Follow
@@ -46,7 +47,7 @@ class Watch:
     def unit(self) -> int:
         """Every run of the engine's unit, until SIGTERM."""
         if not systemd_here():
-            return _cannot("there is no systemd here: name a process with --pid, or a command")
+            raise Unusable("there is no systemd here: name a process with --pid, or a command")
         name = self.config.unit
         notify("READY=1", f"STATUS={self.config.name}: no start yet")
         done: str | None = None
@@ -74,7 +75,7 @@ class Watch:
         """One process that somebody else started."""
         found = runs.of_pid(pid)
         if found is None:
-            return _cannot(f"there is no process {pid}")
+            raise Unusable(f"there is no process {pid}")
         notify("READY=1")
         follow = self._open(found, seen_from_start=False)
         follow.until(lambda: self.stopped)
@@ -97,12 +98,12 @@ class Watch:
                 start_new_session=True,
             )
         except OSError as error:
-            return _cannot(f"{argv[0]} cannot be started: {error.strerror}")
+            raise Unusable(f"{argv[0]} cannot be started: {error.strerror}") from None
         finally:
             os.close(output)
         found = runs.of_pid(child.pid)
         if found is None:
-            return _cannot(f"process {child.pid} is gone")
+            raise Unusable(f"process {child.pid} is gone")
         notify("READY=1")
         try:
             follow = self._open(found, seen_from_start=True, started=argv)
@@ -167,8 +168,3 @@ def systemd_here() -> bool:
 def _show(text: str) -> None:
     if not notify(f"STATUS={text}"):
         print(harmless(text), file=sys.stderr, flush=True)
-
-
-def _cannot(sentence: str) -> int:
-    print(f"sglangctl watch: {harmless(sentence)}", file=sys.stderr)
-    return 2

@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any, Callable
 
 from sglangctl.diagnosis.finding import FAIL, Finding
+from sglangctl.util.errors import Unusable
 from sglangctl.weights import access, remembered
 from sglangctl.weights.safetensors import shown
 
@@ -34,7 +35,7 @@ class Progress:
 
 
 def from_list(text: str) -> dict[str, str]:
-    """File -> sha256, of what sha256sum printed; ValueError for a line that is none."""
+    """File -> sha256, of what sha256sum printed; Unusable for a line that is none."""
     found = {}
     for number, line in enumerate(text.splitlines(), 1):
         if not line.strip() or line.startswith("#"):
@@ -42,7 +43,7 @@ def from_list(text: str) -> dict[str, str]:
         match = LINE.fullmatch(line.rstrip("\r"))
         name = os.path.normpath(match[2]) if match else ""
         if match is None or name.startswith(("/", "..")):
-            raise ValueError(f"line {number} is not `SHA256  FILE` with a file in the folder")
+            raise Unusable(f"line {number} is not `SHA256  FILE` with a file in the folder")
         found[name] = match[1].lower()
     return found
 

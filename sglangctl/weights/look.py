@@ -10,6 +10,7 @@ from sglangctl.diagnosis.finding import Finding
 from sglangctl.proc import as_user
 from sglangctl.state.config import EngineConfig
 from sglangctl.state.paths import Paths
+from sglangctl.util.errors import Unusable
 from sglangctl.util.values import mapping, mappings
 from sglangctl.weights import hashes, remembered
 from sglangctl.weights.check import Model, check
@@ -84,13 +85,13 @@ def targets(engine: EngineConfig) -> list[Target]:
 
 def sha256(folder: Path, listed: str | None, tell: Callable[[Progress], None]) -> list[Finding]:
     """Every byte of the folder's files against `listed` (a list's text), else against what is
-    known of their source; ValueError when neither names a file.
+    known of their source; Unusable when neither names a file.
 
     Goes on where an earlier run was ended: what was read is remembered, as far as root runs it.
     """
     wanted = hashes.from_list(listed) if listed is not None else hashes.from_source(folder)
     if not wanted:
-        raise ValueError(
+        raise Unusable(
             f"nothing says which sha256 the files in {folder} should have: "
             "name a list (as sha256sum prints it) after --sha256"
         )

@@ -34,10 +34,10 @@ from sglangctl.sgl_kernel.build.record import BuildError, Record
 from sglangctl.sgl_kernel.build.request import Request, folder, unused_folder
 from sglangctl.sgl_kernel.key import is_key
 from sglangctl.sgl_kernel.library import check, cubins, inspect
-from sglangctl.sgl_kernel.library.metadata import MetadataError
 from sglangctl.sgl_kernel.venv import Venv
 from sglangctl.state.paths import Paths
 from sglangctl.util import os_errors
+from sglangctl.util.errors import Unusable
 
 DISK_MIB = 4 * 1024
 """Least free space to begin with: sources and objects of one architecture."""
@@ -68,7 +68,7 @@ def build(request: Request, paths: Paths) -> cache.Entry:
         )
         return entry
     except BuildError as error:
-        record("end", outcome="failed", text=str(error), next_step=error.next_step)
+        record("end", outcome="failed", text=error.sentence, next_step=error.next_step)
         raise
     except OSError as error:
         full = error.errno == 28
@@ -149,7 +149,7 @@ def _finish(request: Request, built: Path, root: Path, facts: dict[str, Any]) ->
         return wheel.finish(
             built, target, request.distribution, request.minimum, json.dumps(facts, indent=1)
         )
-    except (wheel.WheelError, MetadataError) as error:
+    except Unusable as error:
         raise BuildError(str(error), "look at kernel.git.commit") from None
 
 

@@ -17,6 +17,7 @@ from sglangctl.sgl_kernel.build.progress import explain
 from sglangctl.sgl_kernel.build.record import BuildError
 from sglangctl.sgl_kernel.build.request import Request
 from sglangctl.util import os_errors
+from sglangctl.util.errors import Unusable
 
 TOOLS = ("cmake>=3.31", "ninja", "wheel", "setuptools", "scikit-build-core>=0.10")
 """sgl-kernel's CMakeLists needs 3.31 (policy CMP0177); distributions have older ones."""
@@ -98,7 +99,7 @@ def _engine(request: Request) -> venv.Venv | None:
         return None
     try:
         return venv.load(Path(request.venv))
-    except venv.VenvError as error:
+    except Unusable as error:
         raise BuildError(str(error), "deploy again") from None
 
 

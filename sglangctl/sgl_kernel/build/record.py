@@ -8,16 +8,17 @@ from pathlib import Path
 from typing import Any
 
 from sglangctl.state import journal
+from sglangctl.util.errors import Failed
 
 JOURNAL = "journal.jsonl"
 
 
-class BuildError(Exception):
-    """The build cannot go on: one sentence; `next_step` says what to do."""
+class BuildError(Failed):
+    """The build cannot go on."""
 
     def __init__(self, sentence: str, next_step: str) -> None:
-        super().__init__(sentence)
-        self.next_step = next_step
+        super().__init__(f"{sentence}\n  next: {next_step}")
+        self.sentence, self.next_step = sentence, next_step
 
 
 class Record:

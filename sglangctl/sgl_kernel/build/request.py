@@ -11,13 +11,10 @@ from sglangctl.sgl_kernel import key as keys
 from sglangctl.sgl_kernel.library.cubins import parse_arch
 from sglangctl.state.paths import Paths
 from sglangctl.util import os_errors
+from sglangctl.util.errors import Unusable
 
 SUBDIRECTORIES = ("python/sglang/kernels/aot", "sgl-kernel", ".")
 """Where the kernel's source is: since 0.4, up to 0.3, and in a repository of its own."""
-
-
-class RequestError(Exception):
-    """A request that cannot be used; one sentence."""
 
 
 @dataclass(frozen=True)
@@ -81,13 +78,13 @@ def native(sm: str) -> str:
 
 
 def parse(document: Any) -> Request:
-    """A Request from its JSON; RequestError for fields that are missing, unknown or wrong."""
+    """A Request from its JSON; Unusable for fields that are missing, unknown or wrong."""
     if not isinstance(document, dict) or document.get("v") != 1:
-        raise RequestError("the build request is not of version 1: deploy again")
+        raise Unusable("the build request is not of version 1: deploy again")
     known = {item.name for item in fields(Request)}
     unknown = sorted(set(document) - known)
     if unknown:
-        raise RequestError(f"the build request has unknown fields {', '.join(unknown)}")
+        raise Unusable(f"the build request has unknown fields {', '.join(unknown)}")
     try:
         inputs = keys.parse(document["inputs"])
         values: dict[str, Any] = {
@@ -98,13 +95,13 @@ def parse(document: Any) -> Request:
         request = Request(inputs=inputs, **values)
         parse_arch(inputs.arch)
     except (KeyError, TypeError, ValueError) as error:
-        raise RequestError(f"the build request cannot be used: {error}") from None
+        raise Unusable(f"the build request cannot be used: {error}") from None
     if request.key != keys.make(inputs) or not keys.is_key(request.key):
-        raise RequestError("the build request's key does not fit its inputs: deploy again")
+        raise Unusable("the build request's key does not fit its inputs: deploy again")
     if not (len(inputs.commit) == 40 and set(inputs.commit) <= set("0123456789abcdef")):
-        raise RequestError("kernel.git.commit must be 40 hex digits (a name can move)")
+        raise Unusable("kernel.git.commit must be 40 hex digits (a name can move)")
     if request.git_url.startswith("-"):
-        raise RequestError("kernel.git.url must not begin with a dash")
+        raise Unusable("kernel.git.url must not begin with a dash")
     return request
 
 
@@ -113,7 +110,7 @@ def load(path: Path) -> Request:
     try:
         return parse(json.loads(path.read_text(encoding="utf-8")))
     except (OSError, ValueError) as error:
-        raise RequestError(f"{path} cannot be read: {os_errors.words(error)}") from None
+        raise Unusable(f"{path} cannot be read: {os_errors.words(error)}") from None
 
 
 def dump(request: Request) -> str:
@@ -124,5 +121,5 @@ def dump(request: Request) -> str:
 def folder(key: str, paths: Paths | None = None) -> Path:
     """The build's folder: request.json, patches/, source/, build/, journal.jsonl."""
     if not keys.is_key(key):
-        raise RequestError(f"{key!r} is not a key of a kernel build")
+        raise Unusable(f"{key!r} is not a key of a kernel build")
     return (paths or Paths()).kernel_cache / ".build" / key

@@ -14,10 +14,7 @@ import zipfile
 from pathlib import Path
 
 from sglangctl.sgl_kernel.library import metadata
-
-
-class WheelError(Exception):
-    """A wheel that cannot be used; one sentence with the next step."""
+from sglangctl.util.errors import Unusable
 
 
 def finish(
@@ -30,7 +27,7 @@ def finish(
     """
     said = metadata.from_wheel(built)
     if minimum and _numbers(said.version) < _numbers(minimum):
-        raise WheelError(
+        raise Unusable(
             f"the source builds {said.distribution} {said.version}, the engine wants at least "
             f"{minimum}: take a newer kernel.git.commit"
         )

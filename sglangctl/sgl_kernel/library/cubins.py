@@ -13,6 +13,7 @@ from pathlib import Path
 
 from sglangctl.state.paths import Paths
 from sglangctl.util import os_errors
+from sglangctl.util.errors import Unusable
 
 PACKAGE = "nvidia-cuda-cuobjdump"
 PIP_OPTIONS = ("--quiet", "--disable-pip-version-check", "--no-deps")
@@ -20,7 +21,7 @@ ENTRY = re.compile(r"\.sm_(\d+[af]?)\.(?:cubin|ptx)$")
 NAME = re.compile(r"(?:sm_?|compute_)?(\d{2,3})([af]?)", re.IGNORECASE)
 
 
-class CubinError(Exception):
+class CubinError(Unusable):
     """cuobjdump could not read a file; the text is its own."""
 
 

@@ -14,6 +14,7 @@ from pathlib import Path
 
 from sglangctl.sgl_kernel.library import metadata
 from sglangctl.sgl_kernel.venv import Venv, dist_infos
+from sglangctl.util.errors import Unusable
 
 OWNED = ("sgl_kernel",)
 """Folders that only a kernel has; triton_kernels and deep_gemm may belong to others and go by
@@ -21,10 +22,6 @@ RECORD alone."""
 LOCAL = ("--no-deps", "--no-index", "--no-compile", "--force-reinstall")
 BINARY = ("--no-deps", "--only-binary=:all:")
 PIP = ("--disable-pip-version-check", "--no-input")
-
-
-class InstallError(Exception):
-    """pip refused, or the environment is not ours to change; one sentence."""
 
 
 @dataclass(frozen=True)
@@ -36,7 +33,7 @@ class Installed:
 
 
 def install(venv: Venv, wheel: Path) -> Installed:
-    """Take the old kernel away, install `wheel` without its dependencies. InstallError leaves the
+    """Take the old kernel away, install `wheel` without its dependencies. Unusable leaves the
     environment without a kernel rather than with a mixed one: the next deploy installs it."""
     metadata.from_wheel(wheel)
     removed = clean(venv)
@@ -78,7 +75,7 @@ def fetch_stock(
     folder: Path,
     pip_arguments: Sequence[str] = (),
 ) -> Path:
-    """Download the stock wheel for this environment's Python; InstallError."""
+    """Download the stock wheel for this environment's Python; Unusable."""
     folder.mkdir(parents=True, exist_ok=True)
     for old in folder.glob("*.whl"):
         old.unlink()
@@ -90,12 +87,12 @@ def fetch_stock(
     )
     wheels = sorted(folder.glob("*.whl"))
     if len(wheels) != 1:
-        raise InstallError(f"pip downloaded {len(wheels)} wheels for {wanted}: deploy again")
+        raise Unusable(f"pip downloaded {len(wheels)} wheels for {wanted}: deploy again")
     return wheels[0]
 
 
 def pip(venv: Venv, arguments: Sequence[str], sentence: str) -> None:
-    """Run the environment's pip; InstallError with its last words."""
+    """Run the environment's pip; Unusable with its last words."""
     done = subprocess.run(
         venv.pip(*arguments),
         stdin=subprocess.DEVNULL,
@@ -106,7 +103,7 @@ def pip(venv: Venv, arguments: Sequence[str], sentence: str) -> None:
     if done.returncode:
         lines = [line for line in done.stderr.splitlines() if line.strip()]
         errors = [line for line in lines if line.startswith("ERROR")] or lines[-1:]
-        raise InstallError(f"{sentence}: {(errors or ['no reason given'])[0][:300]}")
+        raise Unusable(f"{sentence}: {(errors or ['no reason given'])[0][:300]}")
 
 
 def _remove_recorded(site: Path, dist_info: Path) -> None:

@@ -12,13 +12,14 @@ from email.parser import HeaderParser
 from pathlib import Path
 
 from sglangctl.sgl_kernel.venv import DISTRIBUTIONS
+from sglangctl.util.errors import Unusable
 
 TORCH_PIN = re.compile(r"^torch\s*(?:\(\s*)?={2,3}\s*([0-9][^;,\s)]*)")
 PROVENANCE = "sglangctl-provenance.json"
 """Our builds carry this file in their .dist-info: it names the torch that they were built for."""
 
 
-class MetadataError(Exception):
+class MetadataError(Unusable):
     """A wheel without usable metadata; the text says what is missing."""
 
 

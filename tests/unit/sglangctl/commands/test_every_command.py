@@ -19,6 +19,7 @@ from sglangctl import cli
 from sglangctl.commands import status
 from sglangctl.state import journal
 from sglangctl.state.paths import Paths
+from sglangctl.util.errors import Failed, Unusable
 
 ROOT = Path(__file__).resolve().parents[4]
 TINY: dict[str, Any] = {
@@ -152,6 +153,34 @@ def test_what_no_command_has_thought_of(
     monkeypatch.setenv(cli.TRACEBACK, "1")
     with pytest.raises(ZeroDivisionError):
         cli.main(["status"])
+
+
+@pytest.mark.parametrize(
+    ("error", "code", "words"),
+    [
+        (Failed("no room: do this"), 1, "sglangctl stop: no room: do this\n"),
+        (Unusable("no such thing"), 2, "sglangctl stop: no such thing\n"),
+        (Failed("refused", status=3), 3, "sglangctl stop: refused\n"),
+        (Failed("first\n  next: \x1b[2Jmore"), 1, "stop: first\n  next: \\x1b[2Jmore\n"),
+        (OSError(errno.EIO, "x", "/f"), 1, "sglangctl stop: /f: the disk does not answer"),
+    ],
+)
+def test_what_a_command_raises_is_said_once_with_its_status(
+    host: Paths,
+    capsys: pytest.CaptureFixture[str],
+    monkeypatch: pytest.MonkeyPatch,
+    error: Exception,
+    code: int,
+    words: str,
+) -> None:
+    def fail(name: str, paths: Paths) -> None:
+        raise error
+
+    monkeypatch.setattr("sglangctl.commands.stop.load_engine", fail)
+    assert cli.main(["stop", "tiny"]) == code
+    captured = capsys.readouterr()
+    assert captured.err.count("sglangctl stop") == 1 and words in captured.err
+    assert captured.out == ""
 
 
 def program(

@@ -5,13 +5,13 @@ from __future__ import annotations
 import json
 import os
 from collections.abc import Callable
-from dataclasses import replace
+from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from sglangctl import free
+from sglangctl import cli, free
 from sglangctl.free import ladder
 from sglangctl.free.text import plan_document, plan_lines
 from sglangctl.gpu import gpus
@@ -19,10 +19,10 @@ from sglangctl.proc import open_files
 from sglangctl.state import release
 from sglangctl.state.config import HostConfig
 from sglangctl.state.paths import Paths
-from sglangctl.state.switch_error import SwitchError
-from sglangctl.switch import stop, transaction
+from sglangctl.switch import transaction
 from sglangctl.switch.journal import Record, look_at
 from sglangctl.systemd import systemctl
+from sglangctl.util.errors import Failed
 from tests.support.engine_config import ENGINE
 from tests.support.free_plans import plan as made_plan
 from tests.support.free_plans import unit
@@ -78,7 +78,7 @@ def test_a_switch_changes_nothing(
 ) -> None:
     monkeypatch.setattr(release, "check_whole", lambda *_: None)
     paths, record = Paths(), Record(tmp_path / "journal.jsonl")
-    with pytest.raises(SwitchError, match="cannot look at") as error:
+    with pytest.raises(Failed, match="cannot look at") as error:
         transaction.switch(KIMI, "0" * 64, "declared", "", paths, record)
     assert error.value.status == 3
     assert told() == [] and (tmp_path / "journal.jsonl").read_text() == ""
@@ -92,15 +92,20 @@ def test_what_cannot_be_recorded_is_not_stopped(
     monkeypatch.setattr(release, "check_whole", lambda *_: None)
     monkeypatch.setattr(free, "plan", lambda *_, **__: made_plan(units=(unit(OLD),), engine=KIMI))
     paths, record = Paths(), Record(tmp_path / "journal.jsonl")
-    with pytest.raises(SwitchError, match=f"nothing was changed. What {OLD} is cannot be recorded"):
+    with pytest.raises(Failed, match=f"nothing was changed. What {OLD} is cannot be recorded"):
         transaction.switch(KIMI, "0" * 64, "declared", "", paths, record)
     assert told() == []
     assert not paths.state_json(KIMI.name).exists()
 
 
-def test_a_stop_that_cannot_look_does_not_claim_success(told: Told) -> None:
-    with pytest.raises(SwitchError, match="nothing was changed: cannot look at"):
-        stop.stop(KIMI, Paths(), print)
+def test_a_stop_that_cannot_look_does_not_claim_success(
+    told: Told, capsys: pytest.CaptureFixture[str]
+) -> None:
+    file = Paths().engine_json(KIMI.name)
+    file.parent.mkdir(parents=True)
+    file.write_text(json.dumps(asdict(KIMI)))
+    assert cli.main(["stop", KIMI.name]) == 3
+    assert "sglangctl stop: nothing was changed: cannot look at" in capsys.readouterr().err
     assert told() == []
 
 

@@ -15,6 +15,7 @@ from sglangctl.sgl_kernel import key
 from sglangctl.sgl_kernel.build import jobs, progress, request
 from sglangctl.sgl_kernel.build.compile import read_report
 from sglangctl.sgl_kernel.build.environment import requirements
+from sglangctl.util.errors import Unusable
 from tests.support.kernel_requests import a_request, inputs
 
 GIB = 1024
@@ -131,7 +132,7 @@ def test_patches_in_another_order_are_another_kernel() -> None:
 @pytest.mark.parametrize("text", ["", "../../etc/passwd", "A" * 24, "a" * 23, "a" * 25])
 def test_what_is_no_key(text: str) -> None:
     assert not key.is_key(text)
-    with pytest.raises(request.RequestError):
+    with pytest.raises(Unusable):
         request.folder(text)
 
 
@@ -177,13 +178,13 @@ def test_a_request_survives_its_json() -> None:
 )
 def test_bad_requests_are_refused(change: dict, word: str) -> None:
     document = {**json.loads(request.dump(a_request())), **change}
-    with pytest.raises(request.RequestError, match=word):
+    with pytest.raises(Unusable, match=word):
         request.parse(document)
 
 
 def test_a_branch_is_no_commit() -> None:
     made = inputs(commit="main")
-    with pytest.raises(request.RequestError, match="40 hex digits"):
+    with pytest.raises(Unusable, match="40 hex digits"):
         request.parse(json.loads(request.dump(a_request(inputs=made, key=key.make(made)))))
 
 

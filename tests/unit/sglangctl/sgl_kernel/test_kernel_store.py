@@ -17,6 +17,7 @@ from sglangctl.sgl_kernel.build import build, record, wheel
 from sglangctl.sgl_kernel.library import inspect, install, metadata
 from sglangctl.sgl_kernel.venv import load
 from sglangctl.state.paths import Paths
+from sglangctl.util.errors import Unusable
 from tests.kernel import sites
 from tests.support import pip_venv
 
@@ -92,7 +93,7 @@ def test_a_wheel_is_renamed_as_the_engine_wants_it(tmp_path: Path) -> None:
 
 def test_an_older_source_than_the_engine_wants_is_refused(tmp_path: Path) -> None:
     built = sites.wheel(tmp_path, sites.files(version="0.4.8"))
-    with pytest.raises(wheel.WheelError, match="0\\.4\\.9: take a newer"):
+    with pytest.raises(Unusable, match="0\\.4\\.9: take a newer"):
         wheel.finish(built, tmp_path, "sglang-kernel", "0.4.9", "{}")
 
 

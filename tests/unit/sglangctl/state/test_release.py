@@ -11,8 +11,9 @@ from sglangctl.state import release
 from sglangctl.state.files import link_atomic
 from sglangctl.state.ownership import MARKER
 from sglangctl.state.paths import Paths
-from sglangctl.state.release import ReleaseError, State
+from sglangctl.state.release import State
 from sglangctl.switch.transaction import commit
+from sglangctl.util.errors import Failed
 
 DIGEST = "ab" * 32
 UNIT = b"[Unit]\nDescription=x\n\n[Service]\nExecStart=/bin/true\n"
@@ -95,7 +96,7 @@ def test_unused_venvs_are_ours_and_named_by_no_release(tmp_path: Path) -> None:
 @needs_root
 def test_a_misspelt_key_in_the_unit_is_refused_and_leaves_nothing(tmp_path: Path) -> None:
     bad = document(sglang__service=UNIT.replace(b"ExecStart=", b"LimitNOFLE=1\nExecStart="))
-    with pytest.raises(ReleaseError, match="LimitNOFLE"):
+    with pytest.raises(Failed, match="LimitNOFLE"):
         release.stage("kimi", bad, Paths(tmp_path))
     assert list(Paths(tmp_path).releases("kimi").iterdir()) == []
 
@@ -111,7 +112,7 @@ def test_a_misspelt_key_in_the_unit_is_refused_and_leaves_nothing(tmp_path: Path
     ],
 )
 def test_what_is_not_a_release_is_refused(tmp_path: Path, wrong: object) -> None:
-    with pytest.raises(ReleaseError):
+    with pytest.raises(Failed):
         release.stage("kimi", wrong, Paths(tmp_path))
     assert not (tmp_path / "etc").exists()
 
@@ -150,5 +151,5 @@ def test_state_survives_a_round_trip_and_is_for_root_alone(tmp_path: Path) -> No
     assert release.read_state("kimi", paths) == state
     assert oct(paths.state_json("kimi").stat().st_mode)[-3:] == "600"
     paths.state_json("kimi").write_text("{")
-    with pytest.raises(ReleaseError, match="deploy again"):
+    with pytest.raises(Failed, match="deploy again"):
         release.read_state("kimi", paths)

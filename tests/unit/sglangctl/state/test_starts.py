@@ -10,6 +10,7 @@ import pytest
 from sglangctl.state import starts
 from sglangctl.state.paths import Paths
 from sglangctl.systemd.unit import Unit
+from sglangctl.util.errors import Unusable
 from tests.support.units import unit
 
 
@@ -56,7 +57,7 @@ def test_the_newest_start_after_the_clock_was_put_back(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("name", ["..", "../x", "a/b", "", "latest", "a\nb", "-x", "x" * 200])
 def test_a_start_is_not_a_path(name: str) -> None:
-    with pytest.raises(ValueError, match="not the name of a start"):
+    with pytest.raises(Unusable, match="not the name of a start"):
         starts.checked_folder(name)
 
 

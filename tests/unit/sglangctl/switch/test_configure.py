@@ -14,6 +14,7 @@ from sglangctl.state.config import ConfigError
 from sglangctl.state.paths import Paths
 from sglangctl.state.release import State
 from sglangctl.switch import configure
+from sglangctl.util.errors import Failed
 from tests.support.engine_host import write_config
 
 TIME = "20261129T210411Z"
@@ -112,7 +113,7 @@ def test_the_first_state_of_an_engine_is_none(tmp_path: Path) -> None:
     release.check_unchanged("tiny", "-", paths)
     paths.engine_state("tiny").mkdir(parents=True)
     release.write_state("tiny", State("stopped", to="a" * 64, time=TIME), paths)
-    with pytest.raises(release.ReleaseError, match="it was stopped"):
+    with pytest.raises(Failed, match="it was stopped"):
         release.check_unchanged("tiny", "-", paths)
 
 
@@ -123,7 +124,7 @@ def test_a_release_whose_environment_is_gone_is_not_switched_to(tmp_path: Path) 
     for file in release.FILES:
         (folder / file).write_text("{}")
     (folder / "manifest.json").write_text('{"venv": "/opt/sglang/venvs/0123456789abcdef"}')
-    with pytest.raises(release.ReleaseError, match="is gone: deploy again"):
+    with pytest.raises(Failed, match="is gone: deploy again"):
         release.check_whole("tiny", "a" * 64, paths)
     (paths.venvs / "0123456789abcdef").mkdir(parents=True)
     release.check_whole("tiny", "a" * 64, paths)

@@ -12,8 +12,9 @@ from sglangctl.probe import document
 from sglangctl.state import ownership
 from sglangctl.state.files import link_atomic
 from sglangctl.state.paths import Paths
-from sglangctl.state.release import FILES, ReleaseError
+from sglangctl.state.release import FILES
 from sglangctl.switch import forecast, remove
+from sglangctl.util.errors import Failed, Unusable
 from tests.support.unit_files import OURS, make
 
 
@@ -92,7 +93,7 @@ def test_a_release_that_is_not_whole_is_told(paths: Paths) -> None:
         make(paths, f"var/lib/sglangctl/other/releases/{'a' * 64}/{name}", "no document")
     make(paths, f"opt/sglang/venvs/0123456789abcdef/{ownership.MARKER}")
     plan = forecast.removal("kimi", paths)
-    with pytest.raises(ReleaseError) as error:
+    with pytest.raises(Failed) as error:
         remove.remove("kimi", paths, print)
     assert plan["refused"] == str(error.value)
 
@@ -108,7 +109,7 @@ def test_an_engine_without_a_configuration_is_looked_at_too(paths: Paths) -> Non
 
 @pytest.mark.parametrize("key", ["stop", "remove"])
 def test_a_name_that_is_none_is_refused(key: str, paths: Paths) -> None:
-    with pytest.raises(document.RequestError, match="is not an engine's name"):
+    with pytest.raises(Unusable, match="is not an engine's name"):
         document.probe(document.parse_request(json.dumps({key: ["../x"]})), paths)
 
 

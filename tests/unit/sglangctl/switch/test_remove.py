@@ -12,8 +12,8 @@ import pytest
 from sglangctl.state import ownership
 from sglangctl.state.files import link_atomic
 from sglangctl.state.paths import Paths
-from sglangctl.state.switch_error import SwitchError
 from sglangctl.switch import forecast, remove
+from sglangctl.util.errors import Failed
 from tests.support.unit_files import OURS, make
 
 
@@ -23,7 +23,7 @@ def calls(paths: Paths) -> str:
 
 def test_a_unit_of_somebody_else_stays_and_goes_on_running(paths: Paths) -> None:
     unit = make(paths, "etc/systemd/system/sglang-kimi.service", "[Unit]\nDescription=mine\n")
-    with pytest.raises(SwitchError, match="not made by sglang-provision"):
+    with pytest.raises(Failed, match="not made by sglang-provision"):
         remove.remove("kimi", paths, print)
     assert unit.exists()
     assert not (paths.root.parent / "tools/calls").exists()
@@ -144,15 +144,13 @@ def test_what_cannot_be_removed_is_a_failure_with_its_reason(
     tool = paths.root.parent / "tools/rm"
     tool.write_text("#!/bin/sh\necho 'rm: cannot remove x: Read-only file system' >&2\nexit 1\n")
     tool.chmod(0o755)
-    with pytest.raises(
-        SwitchError, match=r"cannot be removed: rm: .* Read-only .* call this again"
-    ):
+    with pytest.raises(Failed, match=r"cannot be removed: rm: .* Read-only .* call this again"):
         remove.gone(log.parent, print)
     tool.unlink()
     tool = tool.with_name("find")
     tool.write_text("#!/bin/sh\necho 'find: x: Input/output error' >&2\nexit 1\n")
     tool.chmod(0o755)
-    with pytest.raises(SwitchError, match=r"cannot be searched for weights .*Input/output error"):
+    with pytest.raises(Failed, match=r"cannot be searched for weights .*Input/output error"):
         remove.gone(log.parent, print)
     assert "Input/output" in forecast.removal("kimi", paths)["refused"]
     assert log.exists()

@@ -15,6 +15,7 @@ from benchmarks import weights
 from sglangctl.cli import main
 from sglangctl.proc import as_user
 from sglangctl.state.paths import Paths
+from sglangctl.util.errors import Unusable
 from sglangctl.weights import hashes, look
 from sglangctl.weights.check import Model, check
 from tests.support.holding import passable
@@ -274,7 +275,7 @@ def test_sha256(folder: Path) -> None:
 
 @pytest.mark.parametrize("line", ["xyz  a", f"{'0' * 64}  ../a", f"{'0' * 64}  /etc/passwd"])
 def test_a_list_that_is_none(line: str) -> None:
-    with pytest.raises(ValueError, match="line 1"):
+    with pytest.raises(Unusable, match="line 1"):
         hashes.from_list(line)
 
 
