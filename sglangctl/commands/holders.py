@@ -21,6 +21,7 @@ from collections.abc import Sequence
 from sglangctl.gpu import gpus
 from sglangctl.holders import survey
 from sglangctl.holders.survey import Holder
+from sglangctl.proc import open_files
 from sglangctl.state.config import (
     EngineConfig,
     readable,
@@ -68,6 +69,8 @@ def run(args: argparse.Namespace) -> int:
             f"{looked.unreadable} processes of other users could not be looked at: run it as root",
             file=sys.stderr,
         )
+    if looked.unfinished:
+        print(open_files.not_complete(looked.unfinished), file=sys.stderr)
     return 2 if troubles else 0
 
 

@@ -9,6 +9,9 @@ from dataclasses import dataclass
 from sglangctl.proc import procfs, sockets
 from sglangctl.proc.sockets import Listener
 
+LOOK_S = 1.0
+"""For finding out who a foreign owner is: that it is none of ours is known before."""
+
 
 @dataclass(frozen=True)
 class Owner:
@@ -33,7 +36,8 @@ def find(port: int, listen: str, pids: Iterable[int], net_of: int | None = None)
     foreign = inodes - ours.keys()
     if not foreign:
         return Owner(port, min(min(held) for held in ours.values()), True)
-    others = sorted({pid for held in sockets.holders_of(foreign).values() for pid in held})
+    held_by = sockets.holders_of(foreign, limit_s=LOOK_S)
+    others = sorted({pid for held in held_by.values() for pid in held})
     if others:
         return Owner(port, others[0], False)
     return Owner(port, None, False if _sees_all(pids) else None)

@@ -52,6 +52,7 @@ def situation(
         members=members,
         containers=containers.inspect(wanted) if wanted else {},
         unreadable=looked.unreadable,
+        unfinished=looked.unfinished,
         pidfds=pidfds.supported(),
     )
 

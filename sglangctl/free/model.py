@@ -30,6 +30,7 @@ class Situation:
     containers: Mapping[str, Container]
     """By id, of those in which a holder is."""
     unreadable: int = 0
+    unfinished: tuple[int, ...] = ()
     pidfds: bool = True
     unseen: tuple[str, ...] = ()
     """Units of which systemd, the init of this machine, does not say what they are."""

@@ -7,6 +7,7 @@ from collections.abc import Iterator
 from sglangctl.free import model
 from sglangctl.free.model import Plan, Situation
 from sglangctl.holders.classes import ENGINE, FOREIGN
+from sglangctl.proc import open_files
 
 
 def of(plan: Plan, situation: Situation) -> tuple[str, ...]:
@@ -63,5 +64,7 @@ def _notes(plan: Plan, situation: Situation) -> Iterator[str]:
         yield "systemd is not the init of this machine: no unit in `replaces` can be stopped"
     if situation.unreadable:
         yield f"{situation.unreadable} processes could not be looked at: run it as root"
+    if situation.unfinished:
+        yield open_files.not_complete(situation.unfinished)
     if not situation.pidfds:
         yield "this kernel or Python has no pidfds (Linux 5.3): single processes are not ended"

@@ -86,6 +86,8 @@ class Survey:
     reading: gpus.Reading
     unreadable: int
     """Processes whose open files we may not see: above 0, something may be missing."""
+    unfinished: tuple[int, ...] = ()
+    """Processes with more open files than there was time for: likewise."""
 
 
 def find(
@@ -123,7 +125,7 @@ def survey(ports: Iterable[int] = (), pids: Sequence[int] = ()) -> Survey:
         facts = look_at(pid, opened, memory.get(pid, {}), listens, root)
         if facts is not None:
             found.append(facts)
-    return Survey(tuple(_named(found)), reading, scan.unreadable)
+    return Survey(tuple(_named(found)), reading, scan.unreadable, scan.unfinished)
 
 
 def look_at(

@@ -172,7 +172,7 @@ def _about_engines(found: Probe, part: _Parts, request: Mapping[str, Any], paths
     """Units, holders, ports and plans: one call of systemctl and one pass over /proc for all."""
     from sglangctl.holders import survey as holders
     from sglangctl.probe import engines as probe_engines
-    from sglangctl.proc import sockets
+    from sglangctl.proc import open_files, sockets
     from sglangctl.systemd import systemctl, unit
 
     host, engines = _inventory(found, request, paths)
@@ -203,6 +203,8 @@ def _about_engines(found: Probe, part: _Parts, request: Mapping[str, Any], paths
         found.reasons["complete"] = (
             f"{looked.unreadable} processes of other users could not be looked at: not root"
         )
+    if looked.unfinished:
+        found.reasons["complete"] = open_files.not_complete(looked.unfinished)
     found.lock = _lock(paths)
     found.listening = _listening(listeners or (), looked)
     found.holders = _holders(looked, host, engines, shown or {})

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import re
 import stat
+import time
 from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass
 
@@ -15,6 +17,10 @@ DEVICES = "/dev/nvidia"
 NODE = re.compile(r"(\d+)(?: \(deleted\))?")
 MAJOR = 195
 """The driver's own major number: then the minor number tells which GPU, whatever the path."""
+
+MANY = 4096
+"""Open files of one process beyond which it is looked at last: an engine of 8 ranks has some hundred."""
+LIMIT_S = 3.0
 
 
 @dataclass(frozen=True)
@@ -33,40 +39,72 @@ class Scan:
 
     found: dict[int, OpenFiles]
     unreadable: int
+    unfinished: tuple[int, ...] = ()
+    """Processes with so many files open that there was no time to look at all of them."""
 
 
-def scan(inodes: Iterable[int] = (), pids: Iterable[int] | None = None) -> Scan:
-    """Look at all processes (or `pids`) but ourselves. `inodes`: the sockets of interest."""
+def scan(
+    inodes: Iterable[int] = (), pids: Iterable[int] | None = None, limit_s: float = LIMIT_S
+) -> Scan:
+    """Look at all processes (or `pids`) but ourselves. `inodes`: the sockets of interest.
+
+    How many files are open is everybody's own choice: those with more than MANY come last, and
+    after `limit_s` seconds the rest is left out and named.
+    """
+    end = time.monotonic() + limit_s
     wanted = {f"socket:[{inode}]": inode for inode in inodes}
     found: dict[int, OpenFiles] = {}
-    unreadable, own, prefix = 0, os.getpid(), DEVICES
-    for pid in procfs.pids() if pids is None else pids:
-        if pid == own:
-            continue
-        folder = f"{procfs.PROC}/{pid}/fd"
-        try:
-            names = os.listdir(folder)
-        except PermissionError:
-            unreadable += 1
-            continue
-        except OSError:
-            continue
+    unreadable, own = 0, os.getpid()
+    large: list[int] = []
+    unfinished: list[int] = []
+
+    def look(pid: int, most: int | None) -> bool:
+        """Whether these were all."""
         devices: dict[int, int] = {}
         sockets = set()
-        for name in names:
-            try:
-                target = os.readlink(f"{folder}/{name}")
-            except OSError:
-                continue
-            if target.startswith(prefix):
-                number = _device(f"{folder}/{name}", target[len(prefix) :])
-                if number is not None:
-                    devices[number] = devices.get(number, 0) + 1
-            elif target in wanted:
-                sockets.add(wanted[target])
-        if devices or sockets:
+        whole = True
+        folder = f"{procfs.PROC}/{pid}/fd"
+        with os.scandir(folder) as entries:
+            for number, entry in enumerate(entries):
+                if number == most or (number % 256 == 255 and time.monotonic() > end):
+                    whole = False
+                    break
+                try:
+                    target = os.readlink(f"{folder}/{entry.name}")
+                except OSError:
+                    continue
+                if target.startswith(DEVICES):
+                    index = _device(f"{folder}/{entry.name}", target[len(DEVICES) :])
+                    if index is not None:
+                        devices[index] = devices.get(index, 0) + 1
+                elif target in wanted:
+                    sockets.add(wanted[target])
+        if (devices or sockets) and (whole or pid not in found):
             found[pid] = OpenFiles(devices, frozenset(sockets))
-    return Scan(found, unreadable)
+        return whole
+
+    for pid in procfs.pids() if pids is None else pids:
+        try:
+            if pid != own and not look(pid, MANY):
+                large.append(pid)
+        except PermissionError:
+            unreadable += 1
+        except OSError:
+            continue
+    for pid in large:
+        with contextlib.suppress(OSError):
+            if time.monotonic() > end or not look(pid, None):
+                unfinished.append(pid)
+    return Scan(found, unreadable, tuple(unfinished))
+
+
+def not_complete(unfinished: Collection[int]) -> str:
+    """What a person is told of a scan's `unfinished`."""
+    return (
+        f"not complete: process {', '.join(map(str, sorted(unfinished)[:10]))} "
+        f"{'has' if len(unfinished) == 1 else 'and its like have'} too many files open to look at all "
+        f"of them in {LIMIT_S:g} s"
+    )
 
 
 def _device(link: str, rest: str) -> int | None:

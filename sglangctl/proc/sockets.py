@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import ipaddress
+import math
 import socket
 import sys
+import time
 from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Any
@@ -98,13 +100,20 @@ def far_end(connection: socket.socket) -> End | None:
     return None
 
 
-def holders_of(inodes: Iterable[int], pids: Iterable[int] | None = None) -> dict[int, list[int]]:
-    """Socket inode -> the processes (of all, or of `pids`) that have it open."""
+def holders_of(
+    inodes: Iterable[int], pids: Iterable[int] | None = None, limit_s: float = math.inf
+) -> dict[int, list[int]]:
+    """Socket inode -> the processes (of all, or of `pids`) that have it open, as far as was seen in
+    `limit_s` seconds: how many files others have open is their own choice."""
+    end = time.monotonic() + limit_s
     names = {f"socket:[{inode}]": inode for inode in inodes}
     found: dict[int, list[int]] = {inode: [] for inode in names.values()}
     for pid in procfs.pids() if pids is None else pids:
-        for inode in {names[link] for link in procfs.links(pid) if link in names}:
-            found[inode].append(pid)
+        for link in procfs.links(pid):
+            if link in names and pid not in found[names[link]]:
+                found[names[link]].append(pid)
+            if time.monotonic() > end:
+                return found
     return found
 
 

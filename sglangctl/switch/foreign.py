@@ -50,7 +50,7 @@ def record(unit: str) -> Foreign | None:
         {
             listener.port
             for listener in sockets.listeners()
-            if members.intersection(sockets.owners(listener.port))
+            if members and sockets.owners(listener.port, members)
         }
     )
     return Foreign(

@@ -223,6 +223,22 @@ def test_the_log_is_the_groups_alone_and_rotates_under_a_running_engine(host: Ho
         stop(host, spec)
 
 
+def test_a_log_that_the_engine_made_huge_does_not_hold_up_logrotate(host: Host) -> None:
+    """ftruncate(1, 15 TiB) by the engine: a hole that logrotate would copy for days."""
+    spec = spec_of("baseline")
+    host.exec("systemd-tmpfiles", "--create", check=False)
+    host.exec("sh", "-c", f"mkdir -p {spec.log_folder} && echo before > {spec.log}")
+    host.copy_in(logrotate(spec), "/etc/logrotate.d/sglang-e")
+    host.exec("sh", "-c", f"truncate -s 15T {spec.log} && echo last words >> {spec.log}")
+    try:
+        host.exec("timeout", "60", "logrotate", "--force", "/etc/logrotate.d/sglang-e")
+        assert host.exec("tail", "-n", "1", f"{spec.log}.cut").stdout.endswith("last words\n")
+        size = host.exec("stat", "--format=%s", spec.log).stdout.strip()
+        assert size == "0", "what is written now is new"
+    finally:
+        host.exec("sh", "-c", f"rm -f {spec.log}*")
+
+
 def test_a_wrong_flag_is_not_tried_again(host: Host) -> None:
     spec = spec_of("baseline")
     put_live(host, spec)

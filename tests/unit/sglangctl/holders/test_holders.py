@@ -3,6 +3,7 @@ from __future__ import annotations
 import json
 import os
 import re
+import resource
 import shutil
 import socket
 import stat
@@ -302,3 +303,36 @@ def test_without_root_it_counts_what_it_could_not_see(prefix: str, monkeypatch, 
     assert capsys.readouterr().err == (
         "3 processes of other users could not be looked at: run it as root\n"
     )
+
+
+@pytest.mark.parametrize("others", [0, 5000])
+def test_a_process_with_very_many_files_open_costs_others_nothing(
+    prefix: str, capsys, monkeypatch: pytest.MonkeyPatch, others: int
+) -> None:
+    """It is looked at last and for a while; that something may be missing is said."""
+    program = (
+        "import os, sys; kept = [os.open('/dev/null', 0) for _ in range(int(sys.argv[1]))];"
+        f"mine = os.open({prefix + '1'!r}, 0); print(flush=True); sys.stdin.read()"
+    )
+    with (
+        holding(prefix, "0", ["small"]) as small,
+        subprocess.Popen(
+            [sys.executable, "-c", program, str(others)],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            preexec_fn=lambda: resource.setrlimit(resource.RLIMIT_NOFILE, (9000, 9000)),
+        ) as large,
+    ):
+        assert large.stdout is not None
+        large.stdout.readline()
+        pids = [large.pid, small.pid]
+        seen = open_files.scan(pids=pids, limit_s=-1.0)
+        assert seen.found[small.pid].devices == {0: 1}
+        assert seen.unfinished == ((large.pid,) if others else ())
+        seen = open_files.scan(pids=pids, limit_s=60.0)
+        assert seen.found[large.pid].devices == {1: 1} and not seen.unfinished
+        look = open_files.scan
+        monkeypatch.setattr(open_files, "scan", lambda inodes=(): look(inodes, pids, -1.0))
+        assert cli.main(["holders"]) == 0
+        assert ("not complete: process" in capsys.readouterr().err) == bool(others)
+        large.communicate()
