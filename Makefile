@@ -34,7 +34,7 @@ docs: $(VENV)/.ready
 unit: $(VENV)/.ready
 	$(PYTEST) -q $(SIDE_BY_SIDE)
 
-test: lint test-packages images
+test: lint docs test-packages images
 	$(PYTEST) -q $(SIDE_BY_SIDE) -m "not real" --hypothesis-profile=thorough \
 		$(wildcard $(TESTS)) $(ARGS)
 

@@ -110,6 +110,19 @@ def words(title: str, meanings: dict[str, str]) -> str:
     return table((title, "Meaning"), ((f"`{name}`", text) for name, text in meanings.items()))
 
 
+def layers() -> str:
+    """The rooms of sglangctl as a picture, from their table in docs/architecture.md."""
+    page = (DOCS / "architecture.md").read_text(encoding="utf-8")
+    section = page.partition("## Rooms of sglangctl\n")[2].partition("\n## ")[0]
+    storeys: dict[int, list[str]] = {}
+    for layer, room in re.findall(r"^\| (\d+) \| `([\w.]+)` \|", section, re.MULTILINE):
+        storeys.setdefault(int(layer), []).append(room)
+    lines = ["   ".join(storeys[layer]) for layer in sorted(storeys, reverse=True)]
+    width = max(map(len, lines), default=0)
+    picture = "\n".join(line.center(width).rstrip() for line in lines)
+    return f"```\n{picture}\n```\n"
+
+
 TABLES: dict[str, Callable[[], str]] = {
     "host-keys": lambda: keys_of("host"),
     "engine-keys": lambda: keys_of("engine"),
@@ -120,6 +133,7 @@ TABLES: dict[str, Callable[[], str]] = {
     "phases": lambda: words("Phase", PHASES),
     "outcomes": lambda: words("Outcome", OUTCOMES),
     "causes": causes,
+    "layers": layers,
 }
 
 

@@ -113,3 +113,11 @@ def test_the_operations_page_has_every_command() -> None:
 
 def test_the_readme_is_short() -> None:
     assert len((ROOT / "README.md").read_text(encoding="utf-8").splitlines()) <= 170
+
+
+def test_the_changelog_is_short_and_has_each_entry_once() -> None:
+    text = (ROOT / "CHANGELOG.md").read_text(encoding="utf-8")
+    entries = [" ".join(entry.split()) for entry in re.findall(r"^- (.*(?:\n  .*)*)", text, re.M)]
+    assert [entry for entry in entries if len(entry) > 240] == []
+    assert len(set(entries)) == len(entries)
+    assert text.index("## Unreleased") < text.index("## 0.1.0")
