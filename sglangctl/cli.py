@@ -52,9 +52,7 @@ COMMANDS = (
         "prove that an engine serves: 0 ready, 1 not, 2 unknown",
     ),
     Command("weights", "sglangctl.commands.weights", "is a model whole: 0 yes, 1 no, 2 unknown"),
-    Command(
-        "bundle", "sglangctl.commands.bundle", "one tar.gz of evidence, safe for a public issue"
-    ),
+    Command("bundle", "sglangctl.commands.bundle", "one tar.gz of evidence, its secrets masked"),
     Command("kernel", "sglangctl.commands.kernel", "inspect, check and build sgl-kernel"),
     Command("replay", "sglangctl.commands.replay", "judge a recorded journal again"),
     Command(

@@ -1,7 +1,8 @@
 """One tar.gz of evidence about an engine: journals, log, unit, environment and flags, versions,
-GPUs, the kernel's log lines on GPU faults and memory, stacks. Secrets are taken out; parts that
-could not be had are named inside, in MANIFEST.json. Safe to attach to a public issue: it holds
-paths, model names, addresses that the engine listens on and what the engine itself logged.
+GPUs, the kernel's log lines on GPU faults and memory, stacks. What is known or looks like a secret
+is masked. MANIFEST.json inside says how much of which kind in which file, and which parts could not
+be had. Look through it before you publish it: a secret that looks like a word is seen by nobody, and
+paths, model names, addresses and what the engine logged stay in.
 
 Exit status: 0 written, 1 could not be written, 2 no such engine, or not allowed to read what must
 be masked.
@@ -15,10 +16,11 @@ from pathlib import Path
 
 from sglangctl.masking.masker import Masker
 from sglangctl.report.bundle import write
-from sglangctl.report.bundle_parts import parts
+from sglangctl.report.bundle_parts import parts, secrets_of_process
 from sglangctl.state.config import require_known
 from sglangctl.state.paths import Paths
 from sglangctl.state.release import all_secrets
+from sglangctl.systemd.unit_names import engine_unit
 from sglangctl.util import os_errors
 from sglangctl.util.errors import Failed
 from sglangctl.util.terminal import harmless
@@ -37,15 +39,18 @@ def run(args: argparse.Namespace) -> int:
     name = args.name
     target = Path(args.output or f"{name}-{now}.tar.gz")
     require_known(name, paths)
-    masker = Masker(all_secrets(name, paths))
+    masker = Masker([*all_secrets(name, paths), *secrets_of_process(engine_unit(name))])
     wanted = list(parts(name, paths))
     try:
-        missing = write(target, name, now, iter(wanted), masker)
+        written = write(target, name, now, iter(wanted), masker)
     except OSError as error:
         raise Failed(cannot_write(target, error)) from None
     print(f"{target} ({target.stat().st_size // 1024 + 1} KiB)")
-    for part, reason in missing.items():
+    for part, reason in written.missing.items():
         print(f"  without {part}: {harmless(reason)}")
+    for part, kinds in written.masked.items():
+        print(f"  masked in {part}: " + ", ".join(f"{n} {kind}" for kind, n in kinds.items()))
+    print(f"look through it before you publish it: tar -xOzf {target} | less")
     return 0
 
 

@@ -7,8 +7,10 @@ import re
 from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
+from urllib.parse import quote, quote_plus
 
-from sglangctl.masking.names import MASK, is_secret_name, mask_addresses
+from sglangctl.masking.addresses import mask_addresses
+from sglangctl.masking.names import MASK, is_secret_name
 from sglangctl.masking.text import mask_argv, secrets_in_argv
 
 __all__ = [
@@ -40,8 +42,10 @@ class Masker:
 
 
 def written(secret: str) -> list[str]:
-    """How logs write it: as it is, in JSON, and as Python's repr in either kind of quotes (the
-    engine logs its arguments as a dict, and what else is in a string decides the quotes)."""
+    """How logs write it: as it is, in JSON, as Python's repr in either kind of quotes (the
+    engine logs its arguments as a dict, and what else is in a string decides the quotes), and as
+    addresses have it."""
+    encoded = [quote(secret), quote(secret, safe=""), quote_plus(secret)]
     plain = repr(secret)[1:-1]
     bare = plain.replace("\\'", "'")
     return [
@@ -51,6 +55,8 @@ def written(secret: str) -> list[str]:
         bare,
         bare.replace("'", "\\'"),
         secret,
+        *encoded,
+        *(re.sub("%..", lambda found: found[0].lower(), form) for form in encoded),
     ]
 
 

@@ -10,11 +10,15 @@ import re
 import string
 from collections.abc import Iterator, Sequence
 
-from sglangctl.masking.names import MASK, is_secret_name, mask_addresses
+from sglangctl.masking.addresses import mask_addresses
+from sglangctl.masking.names import MASK, is_no_secret, is_secret_name
+from sglangctl.masking.programs import mask_flags
 
-WORDS = ("key", "token", "secret", "password", "passwd", "credential", "authorization", "curl")
-"""Without one of them in a text there is nothing to look for."""
-WORD = re.compile(r"(?i)api[-_]?key|token|secret|passw|credential|authorization")
+WORD = re.compile(
+    r"(?i)key|token|secret|pass|pwd|psk|credential|auth|cookie|webhook|signature|"
+    r"(?<![a-z])pw(?![a-z])"
+)
+"""A secret's name has one of them in it."""
 NAME = re.compile(r"[A-Za-z0-9_-]+")
 NAME_LETTERS = frozenset(string.ascii_letters + string.digits + "_-")
 NAME_KEPT = 64
@@ -29,46 +33,34 @@ BARE = re.compile(r"(?:[^\s\0\"'\\]|(?!\\{0,4}[\"'](?:[\s\0,;:\]})]|$))[\"'\\])+
 """A word; a quote that something could end with ends it too."""
 LITERAL = re.compile(r"[^\s,\]}]+")
 """A value of JSON or of Python that is no string."""
-NUMBER = re.compile(r"[-+0-9.]+|None|null|true|false", re.I)
 SHELL = frozenset("|;&<>#")
-SCHEME = re.compile(r"(?i)[\"']?(?:(?:basic|bearer|digest|token|apikey|negotiate)[ \t]+)?")
-REST = re.compile(r"[^\"'\0]+")
-USER = re.compile(
-    r"(?<!\S)((?:-u|--user|--proxy-user)(?:[ \t\0]+|=|)[\"']?)([^\s:\"'\0]+:[^\s\"'\0]*)"
+SCHEME = re.compile(
+    r"(?i)(?:\\{0,4}[\"']|[\[(]|[ \t]){0,8}(?:(?:basic|bearer|digest|token|apikey|negotiate)[ \t]+)?"
 )
-"""Of curl and wget: user:password."""
+REST = re.compile(r"[^\"'\0]+")
 
 Span = tuple[int, int]
 
 
 def mask_text(text: str) -> str:
     """The text without the values of what is named as a secret."""
-    low = text.lower()
-    if not any(word in low for word in WORDS):
-        return text
     return "\n".join(map(_line, text.split("\n")))
 
 
 def mask_argv(argv: Sequence[str]) -> list[str]:
     """A command line for showing: `--api-key X`, `--api-key=X` and `HF_TOKEN=X` without the X, also
     within a word (`sh -c "serve --api-key X"`, a header, a title of many words)."""
-    fetches = any(word.rpartition("/")[2] in ("curl", "wget") for word in argv)
     shown: list[str] = []
-    before = ""
     for word, hide in zip(argv, _hidden(argv)):
         secret = NAMED.match(word)
         if hide:
             shown.append(MASK)
         elif secret is not None and is_secret_name(secret[1]):
             shown.append(f"{secret[0]}{MASK}")
-        elif fetches and before in ("-u", "--user", "--proxy-user") and ":" in word:
-            shown.append(MASK)
-        elif fetches and word.startswith(("-u", "--user=", "--proxy-user=")) and ":" in word:
-            shown.append(f"{word.partition('=')[0]}={MASK}" if "=" in word else f"-u{MASK}")
         else:
             shown.append(mask_addresses(mask_text(word)))
-        before = word
-    return shown
+    words = mask_flags("\0".join(shown)).split("\0")
+    return words if len(words) == len(shown) else shown
 
 
 def secrets_in_argv(argv: Sequence[str]) -> list[str]:
@@ -111,8 +103,7 @@ def _line(line: str) -> str:
     for start, end in _secrets(line):
         parts += [line[done:start], MASK]
         done = end
-    line = "".join(parts) + line[done:]
-    return USER.sub(rf"\1{MASK}", line) if "curl" in line or "wget" in line else line
+    return mask_flags("".join(parts) + line[done:])
 
 
 def _secrets(line: str) -> Iterator[Span]:
@@ -126,19 +117,17 @@ def _secrets(line: str) -> Iterator[Span]:
             return  # cannot be: the word itself is a name
         at = found.end()
         name = found[0][-NAME_KEPT:]
-        if name.lower().endswith("authorization"):
-            spans = _header(line, at)
-        elif is_secret_name(name):
-            spans = _values(line, found)
-        else:
+        if not is_secret_name(name):
             continue
+        header = name.lower().endswith(("authorization", "cookie"))
+        spans = (_header(line, at) if header else []) or _values(line, found)
         for start, end in spans:
             yield start, end
             at = max(at, end)
 
 
 def _header(line: str, at: int) -> list[Span]:
-    """All that follows `Authorization:`, but for the scheme."""
+    """All that follows `Authorization:` and `Cookie:`, but for the scheme."""
     closing = CLOSING.match(line, at)
     sign = SIGN.match(line, closing.end() if closing else at)
     scheme = SCHEME.match(line, sign.end()) if sign else None
@@ -162,12 +151,12 @@ def _values(line: str, name: re.Match[str]) -> list[Span]:
     if ":" in sign[0] and not quoted and (path or flag):
         return []  # "/run/secret: not found", "argument --api-key: expected one argument"
     at = sign.end()
-    if line[at : at + 1] in ("[", "("):
+    if line[at : at + 1] in ("[", "(", "{"):
         return _list(line, at + 1)
     pattern = LITERAL if quoted and ":" in sign[0] else BARE
     span, _ = _value(line, at, pattern)
     bare = line[span[0] - 1 : span[0]] not in ('"', "'")
-    if bare and not flag and NUMBER.fullmatch(line[slice(*span)]):
+    if bare and not flag and is_no_secret(name[0], line[slice(*span)]):
         return []
     return [span] if span[0] < span[1] else []
 
@@ -198,7 +187,7 @@ def _list(line: str, at: int) -> list[Span]:
             return [span for span in spans if span[0] < span[1]]
         at = comma.end()
     if not spans:
-        ends = [end for end in (line.find("]", at), line.find(")", at)) if end >= 0]
+        ends = [end for end in (line.find(sign, at) for sign in "])}") if end >= 0]
         spans = [(at, min(ends, default=len(line)))]
     return [span for span in spans if span[0] < span[1]]
 

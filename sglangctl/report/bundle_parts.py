@@ -11,6 +11,7 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+from sglangctl.masking.names import is_no_secret, is_secret_name
 from sglangctl.proc import command, procfs
 from sglangctl.state import starts
 from sglangctl.state.config import ConfigError, load_engine, readable
@@ -54,8 +55,9 @@ def parts(name: str, paths: Paths) -> Iterator[Part]:
         yield Part(f"switches/{file.name}", _bind(end_of, file, JOURNAL_BYTES))
     yield Part("engine.log", _bind(log_text, paths.engine_log(name)))
     yield Part("status.json", _bind(status_text, name, paths))
-    for file in (paths.engine_json(name), paths.host_json, paths.state_json(name)):
+    for file in (paths.engine_json(name), paths.host_json):
         yield Part(f"config/{file.name}", _bind(our_text, file))
+    yield Part("config/state.json", _bind(state_text, paths.state_json(name)))
     for label in ("manifest.json", "sglang.service", "nccl.env", "engine.env", "engine.yaml"):
         yield Part(f"release/{label}", _bind(our_text, engine / "current" / label))
     units = (engine_unit(name), watch_unit(name), SWITCH)
@@ -119,6 +121,38 @@ def our_text(file: Path) -> str:
     if text is None:
         raise Missing(f"{file} is not text")
     return text
+
+
+def state_text(file: Path) -> str:
+    """What the switch remembers, without the text of other people's units: only where they lie."""
+
+    def without_sources(pairs: list[tuple[str, object]]) -> dict[str, object]:
+        return {
+            key: sorted(value) if key == "sources" and isinstance(value, dict) else value
+            for key, value in pairs
+        }
+
+    try:
+        document = json.loads(file.read_bytes(), object_pairs_hook=without_sources)
+    except (ValueError, RecursionError) as error:
+        raise Missing(f"{file} is not JSON: {error}") from None
+    return json.dumps(document)
+
+
+def secrets_of_process(unit: str) -> list[str]:
+    """Secrets that a unit's processes have from elsewhere (a drop-in's EnvironmentFile=), as far as
+    they may be looked at."""
+    try:
+        pids = processes_of(unit)
+    except Missing:
+        return []
+    found: set[str] = set()
+    for pid in pids:
+        for entry in (procfs.read_text(pid, "environ") or "").split("\0"):
+            name, _, value = entry.partition("=")
+            if is_secret_name(name) and not is_no_secret(name, value):
+                found.add(value)
+    return sorted(found)
 
 
 def units_text(units: Sequence[str]) -> str:

@@ -15,6 +15,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from sglangctl import cli
+from sglangctl.commands import bundle as command
 from sglangctl.masking.scrub import scrub, scrub_event, scrub_file
 from sglangctl.report import bundle, bundle_parts
 from sglangctl.state.journal import Writer
@@ -92,6 +93,66 @@ def test_no_secret_gets_out_and_the_rest_does(
     assert events[0]["argv"] == ["vllm", "--api-key", "***"]
     assert json.loads(files["switches/2026.jsonl"])["text"] == "key ***"
     assert "server_args=ServerArgs" in files["engine.log"]
+
+
+def test_what_was_masked_is_said_inside_and_outside_and_its_owner_is_asked_to_look(
+    root: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    deployed(root)
+    stray = "a-secret-of-a-drop-in"
+    monkeypatch.setattr(command, "secrets_of_process", lambda unit: [stray])
+    with open(Paths(root).engine_log("kimi"), "a") as log:
+        log.write(f"{stray}\nDB_PASS=x9x9x9\nGET http://u:pw@h/?sig=abcdef\n")
+    assert cli.main(["bundle", "kimi", "-o", "b.tar.gz"]) == 0
+    files = unpacked(Path("b.tar.gz"))
+    assert stray not in files["engine.log"] and "x9x9x9" not in files["engine.log"]
+    masked = json.loads(files["MANIFEST.json"])["masked"]
+    assert masked["engine.log"] == {
+        "known by value": 2,
+        "by name": 1,
+        "by shape": 1,
+        "in an address": 2,
+    }
+    assert "release/nccl.env" not in masked and set(masked) <= set(files)
+    printed = capsys.readouterr().out
+    assert "masked in engine.log: 2 known by value, 1 by name" in printed
+    assert "look through it before you publish it: tar -xOzf b.tar.gz" in printed
+
+
+def test_units_of_others_are_not_in_it(root: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    deployed(root)
+    source = "[Service]\nEnvironment=VLLM_OPTS=hunter2\nExecStart=/opt/theirs/serve --code 4711\n"
+    Paths(root).state_json("kimi").write_text(
+        json.dumps(
+            {
+                "v": 1,
+                "foreign": [{"unit": "vllm.service", "sources": {"/etc/x/vllm.service": source}}],
+            }
+        )
+    )
+    assert cli.main(["bundle", "kimi", "-o", "b.tar.gz"]) == 0
+    text = unpacked(Path("b.tar.gz"))["config/state.json"]
+    assert "hunter2" not in text and "4711" not in text
+    (foreign,) = json.loads(text)["foreign"]
+    assert foreign == {"unit": "vllm.service", "sources": ["/etc/x/vllm.service"]}
+
+
+def test_secrets_that_a_process_was_given_from_elsewhere(monkeypatch: pytest.MonkeyPatch) -> None:
+    import subprocess
+    import sys
+
+    environment = {"MY_DB_PASS": "drop-in-secret", "SGLANG_INIT_NEW_TOKEN_RATIO": "0.7"}
+    with subprocess.Popen(
+        [sys.executable, "-c", "print(flush=True); input()"],
+        env=environment,
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+    ) as child:
+        assert child.stdout is not None and child.stdout.readline()
+        monkeypatch.setattr(bundle_parts, "processes_of", lambda unit: [child.pid])
+        found = bundle_parts.secrets_of_process("sglang-kimi.service")
+        child.communicate(b"\n")
+    assert found == ["drop-in-secret"]
 
 
 def test_what_is_missing_is_said_inside_and_outside(
@@ -289,16 +350,19 @@ SLOW = [
     "-", "apikey", "apikey=", "--api-key ", "api_key='", "api_key='\\", '"--api-key", ', "api_key=[",
     "api_key=['a',", "token", "=a:", "://", "a://", "http://a:", "https://", "eyJ-", "sk-", "gl",
     "bearer ", "authorization: ", "token=\\\"", "serial number ", "?a", "&a", "-u curl", "\\",
+    "-----BEGIN A-----", "-----BEGIN A-----\nAA\n", "%3D", "%25", "Environment=", "Environment=A=\\\n",
+    "?key=", "&sig=", "?a=?", "login a password ", "password  ", "cookie: [", "$6$", "sshpass -p",
+    "curl -b a=", "SG.aaaaaaaaaaaaaaaaa", "Aa1", "a://b:c/", "//hooks.a/", "A_KEY=", "auth={", " ",
 ]  # fmt: skip
 
 
 @pytest.mark.parametrize("piece", SLOW)
 def test_scrub_takes_time_in_proportion_to_the_text(piece: str) -> None:
-    text = piece * (200_000 // len(piece))
+    text = piece * (60_000 // len(piece))
     for whole in (text, f"token='{text}", f"token={text}"):
         began = time.process_time()
         scrub(whole)
-        assert time.process_time() - began < 2
+        assert time.process_time() - began < 1
 
 
 @given(
