@@ -14,7 +14,7 @@ from collections.abc import Iterable
 from typing import Any
 
 from benchmarks import evidence
-from sglangctl.startup import Startup
+from sglangctl.startup.fold import Startup
 from sglangctl.state import journal
 from tests.support import fuzz
 

@@ -13,7 +13,8 @@ from typing import Any
 from roles.readiness.subject import Subject
 from roles.remote.follow import Reply
 from sglangctl.diagnosis.outcomes import GIVEN_UP, PROVEN
-from sglangctl.startup import Assessment, Startup, render
+from sglangctl.startup import render
+from sglangctl.startup.assessment import Assessment
 from sglangctl.startup.summary import Story
 from sglangctl.state import journal
 
@@ -65,7 +66,7 @@ class Follower:
         self.say = say
         self.clock = clock
         self.sleep = sleep
-        self.story = Story(Startup(subject.limits))
+        self.story = Story()
         self.start: str | None = None
         self.offset = 0
         self.unit: dict[str, Any] = {}
@@ -92,7 +93,7 @@ class Follower:
                 self.feed(reply.events)
             elif self.watched and self.story.view is not None:
                 # The watch runs and has nothing to write: time passes for the start too.
-                self.print_line(self.story.tick(self.heard_t + now - heard))
+                self.story.tick(self.heard_t + now - heard)
             reason = self.reason_to_end(silent_s=now - heard, total_s=now - began)
             if reason is not None:
                 return FollowResult(reason, self.story, self.unit, self.start)
@@ -104,7 +105,7 @@ class Follower:
         if self.start is not None:
             self.say(f"started again by systemd: {start}")
         self.start = start
-        self.story = Story(Startup(self.subject.limits))
+        self.story = Story()
         self.stopped_since = None
 
     def feed(self, events: Sequence[journal.Event]) -> None:

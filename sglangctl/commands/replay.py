@@ -15,7 +15,8 @@ from pathlib import Path
 from typing import Any
 
 from sglangctl.diagnosis.outcomes import SERVED
-from sglangctl.startup import Assessment, Startup
+from sglangctl.startup.assessment import Assessment
+from sglangctl.startup.fold import Startup
 from sglangctl.startup.ranks import STOPPED_S
 from sglangctl.state import journal
 from sglangctl.util.errors import Unusable

@@ -1,6 +1,6 @@
 """Return when an engine serves (0), or when it never will (1, with the cause).
 
-ExecStartPost of the engine's unit, so that "active" means serving. It reads the watch's journal of
+ExecStartPost of the engine's unit, so that "active" means serving. It reads the watch's verdicts on
 this very run; where no watch runs, it looks for itself and writes nothing. It ends when the main
 process is gone: else the unit would stay "activating" for ever. SIGTERM (somebody stops the unit)
 is a success. Exit status 2: could not wait (no such engine, nothing to read).
@@ -20,7 +20,7 @@ from sglangctl.diagnosis.outcomes import GIVEN_UP, SERVED
 from sglangctl.engine import run as runs
 from sglangctl.engine.run import Run
 from sglangctl.proc.pidwatch import Pidwatch
-from sglangctl.startup import Assessment, Startup
+from sglangctl.startup.assessment import Assessment
 from sglangctl.state import journal, starts
 from sglangctl.state.config import EngineConfig, load_engine
 from sglangctl.state.paths import Paths
@@ -69,10 +69,7 @@ class Waiting:
 
     def __init__(self, config: EngineConfig, paths: Paths, found: Run) -> None:
         self.config, self.paths, self.run = config, paths, found
-        self.startup = Startup(config.limits)
         self.main = Pidwatch(found.main_pid)
-        self._rest = b""
-        self._log_offset: int | None = None
 
     def until_decided(self) -> Assessment:
         """The last word on the start."""
@@ -81,7 +78,7 @@ class Waiting:
             assessment = self._read(file)
             if assessment is not None:
                 return assessment
-        return self._look_ourselves()
+        return self._look_ourselves(file)
 
     def _journal(self) -> Path | None:
         """The watch's journal of this run, None where none comes."""
@@ -95,48 +92,49 @@ class Waiting:
         return None
 
     def _read(self, file: Path) -> Assessment | None:
-        """Fold the journal as it grows; None when the watch dies before the end is known."""
+        """The watch's verdict, as soon as one decides; None when the watch dies before that, or
+        says no last word on a main process that is gone."""
         gone_since: float | None = None
+        rest = b""
         with open(file, "rb") as lines:
             while True:
-                assessment = self._fold_new(lines.read())
-                if _over(assessment):
-                    return assessment
+                complete, separator, rest = (rest + lines.read()).rpartition(b"\n")
+                for event in journal.events(complete.split(b"\n") if separator else ()):
+                    said = Assessment.of_event(event) if event["kind"] == "verdict" else None
+                    if said is not None and _over(said):
+                        return said
                 if not lock.watched(file.parent.parent):
                     return None
                 if self.main.gone():
                     now = time.monotonic()
                     gone_since = now if gone_since is None else gone_since
                     if now - gone_since >= LAST_WORDS_S:
-                        return self._ended(None)
+                        return None
                 time.sleep(LOOK_S)
 
-    def _fold_new(self, data: bytes) -> Assessment:
-        complete, separator, self._rest = (self._rest + data).rpartition(b"\n")
-        assessment = self.startup.tick(self.run.t())
-        for event in journal.events(complete.split(b"\n") if separator else ()):
-            if event["kind"] == "log" and isinstance(event.get("offset"), int):
-                self._log_offset = event["offset"]
-            assessment = self.startup.feed(event)
-        return assessment
-
-    def _look_ourselves(self) -> Assessment:
-        """No watch: gather the evidence here, and write nothing."""
+    def _look_ourselves(self, file: Path | None) -> Assessment:
+        """No watch: gather the evidence here, and write nothing. `file`: what one saw before."""
         from sglangctl.engine.http import endpoint
         from sglangctl.masking.masker import Masker
+        from sglangctl.startup.fold import Startup
         from sglangctl.watch.collect import Collection, End
         from sglangctl.watch.launch_event import fields
         from sglangctl.watch.logtail import Logtail, beginning_of_run
         from sglangctl.watch.recorder import Recorder
 
+        startup = Startup(self.config.limits)
         log = self.paths.engine_log(self.config.name)
-        offset = self._log_offset
+        offset: int | None = None
+        for event in journal.read(file) if file is not None else ():
+            if event["kind"] == "log" and isinstance(event.get("offset"), int):
+                offset = event["offset"]
+            startup.feed(event)
         if offset is None:
             try:
                 offset = beginning_of_run(log, self.run.id, time.time() - self.run.t())
             except OSError:
                 offset = 0  # not there yet, or not ours to read: the tail says which
-        recorder = Recorder(self.startup)
+        recorder = Recorder(startup)
         where = endpoint(self.config, self.paths, self.run.pids)
         tail = Logtail(log, offset)
         tail.mask = where.mask  # evidence is shown
@@ -153,19 +151,12 @@ class Waiting:
                     return assessment
                 if collection.main.gone():
                     collection.finish(End(None))
-                    return self._ended(recorder.assessment)
+                    # It has failed then; a late cause gets its time.
+                    limit = self.run.t() + self.config.limits.failed_cause_s
+                    return startup.tick(limit)
                 collection.sleep()
         finally:
             collection.close()
-
-    def _ended(self, assessment: Assessment | None) -> Assessment:
-        """The main process is gone. The fold calls that failed; give a late cause its time."""
-        if assessment is None:
-            event = {"kind": "exit", "t": self.run.t()}
-            assessment = self.startup.feed(event)
-        if not _over(assessment):
-            assessment = self.startup.tick(self.run.t() + self.config.limits.failed_cause_s)
-        return assessment
 
 
 def _never_ran(config: EngineConfig) -> tuple[str, ...] | None:

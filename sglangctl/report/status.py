@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import time
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -10,7 +9,7 @@ from typing import Any
 
 from sglangctl.diagnosis.outcomes import PROVEN, SERVED
 from sglangctl.startup import render
-from sglangctl.startup.summary import Story, gpus_of
+from sglangctl.startup.summary import Story
 from sglangctl.state import journal, starts
 from sglangctl.state.config import EngineConfig
 from sglangctl.state.paths import Paths
@@ -19,9 +18,6 @@ from sglangctl.systemd.unit_failure import spawn_step, why
 from sglangctl.systemd.unit_names import watch_unit
 
 VERSION = 1
-FOLDED_BYTES = 8 << 20
-"""A longer journal (of an engine that served for weeks) is not folded again: its last verdict
-is read from its end. A start's own journal is far below."""
 SILENT_S = 150.0
 """While serving the watch writes once a minute; longer silence means that it no longer looks."""
 
@@ -84,7 +80,7 @@ def look(engine: EngineConfig, paths: Paths) -> EngineStatus:
         return EngineStatus(**basis, start=None, **told)
     file = paths.starts(engine.name) / start / starts.JOURNAL
     seen_s = max(0.0, time.time() - file.stat().st_mtime)
-    told = tell(engine, file, seen_s, down=unit is not None and unit.down)
+    told = tell(file, seen_s, down=unit is not None and unit.down)
     outcome = told["outcome"]
     if unit and (unit.down or unit.retried) and spawn_step(unit.exit_status):
         # The watch saw a process that never became the engine: systemd knows more.
@@ -165,24 +161,16 @@ def reasons(engine: EngineConfig, unit: Unit) -> list[str]:
     return [found.sentence, f"next step: {found.next_step}"] if found else []
 
 
-def tell(engine: EngineConfig, file: Path, seen_s: float, down: bool = False) -> dict[str, Any]:
-    """The fields of EngineStatus that a journal gives. `down`: nothing of it goes on."""
-    from sglangctl.startup import Startup  # the fold is not needed where there is no journal
-
-    last = starts.last_verdict(file)
-    story = Story(Startup(engine.limits))
-    if os.path.getsize(file) <= FOLDED_BYTES:
-        for event in journal.read(file):
-            story.feed(event)
-        now_t = story.t + (0.0 if down or story.ended else seen_s)
-        if starts.outcome_of(last) in ("-", "pending", "stalled"):
-            story.tick(story.t + seen_s)
-    elif last is not None:
-        return from_verdict(last, file, seen_s, down)
-    view = story.view
-    if view is None:
+def tell(file: Path, seen_s: float, down: bool = False) -> dict[str, Any]:
+    """The fields of EngineStatus that a journal gives: the watch's own verdict, and what has
+    passed since. `down`: nothing of it goes on."""
+    story = read(file)
+    if story.view is None:
         return {"outcome": None}
-    served_after = story.served_after()
+    over = down or story.view.outcome == "failed"
+    now_t = story.t + (0.0 if over else seen_s)
+    story.tick(now_t)
+    view, served_after = story.view, story.served_after()
     up = view.outcome in (*SERVED, "unresponsive") and not down
     return {
         "outcome": view.outcome,
@@ -203,29 +191,17 @@ def tell(engine: EngineConfig, file: Path, seen_s: float, down: bool = False) ->
     }
 
 
-def from_verdict(
-    verdict: journal.Event, file: Path, seen_s: float, down: bool = False
-) -> dict[str, Any]:
-    """The same from the end of a long journal."""
-    gpu = starts.last_event(file, "gpu")
-    last = starts.last_event(file) or verdict
-    evidence = verdict.get("evidence")
-    words = {key: verdict.get(key) for key in ("phase", "cause", "progress", "stopped_by")}
-    outcome = starts.outcome_of(verdict)
-    now_t = float(last["t"]) + (0.0 if down else seen_s)
-    up = outcome in (*SERVED, "unresponsive") and not down
-    served_after = starts.first_served(file) if up else None
-    return {
-        "outcome": None if outcome == "-" else outcome,
-        **{key: value if isinstance(value, str) else None for key, value in words.items()},
-        "elapsed_s": round(now_t, 3),
-        "serving_s": None if served_after is None else round(now_t - served_after, 3),
-        "served_after_s": served_after,
-        "gpus": gpus_of(gpu),
-        "gpus_age_s": round(now_t - float(gpu["t"]), 3) if gpu else None,
-        "generate": of_answer(starts.last_event(file, "generate")),
-        "evidence": list(map(str, evidence)) if isinstance(evidence, list) else [],
-    }
+def read(file: Path) -> Story:
+    """What a journal says of its start, from its end: it may have 64 MiB."""
+    story = Story()
+    last = starts.last_verdict(file)
+    # An older watch's verdicts do not say how long the phases took: when they came does.
+    verdicts = starts.verdicts(file) if last is not None and "phases" not in last else [last]
+    others = (starts.last_event(file, kind) for kind in ("gpu", "generate", ""))
+    for event in (*verdicts, *others):
+        if event is not None:
+            story.feed(event)
+    return story
 
 
 def of_answer(event: journal.Event | None) -> dict[str, Any] | None:

@@ -1,6 +1,6 @@
 """The phase machine: a pure fold over journal events that says how a start is doing.
 
-    startup = Startup(limits)
+    startup = fold.Startup(limits)
     for event in journal.events(lines):
         assessment = startup.feed(event)
     assessment = startup.tick(t)    # time passes without an event
@@ -24,11 +24,9 @@ generate status, seconds, text_ok, accept_length, model, models, speculative (th
          runs, "" for none), speculative_faults, tokens_per_s, error, fault, min_accept_length
 exit     returncode, oom, oom_kills, shm_full, xid
 step     step: "stop" means that we end it on purpose
+
+The watch writes what the fold says as a `verdict` event, for all who only want to know (summary.Story):
+
+verdict  phase, outcome, cause, progress, detail, eta_s, eta_error_s, eta_until, evidence, stopped_by; phases (seconds in
+         each up to now, `serving` left out), served_after_s
 """
-
-from __future__ import annotations
-
-from sglangctl.startup.assessment import Assessment, Progress
-from sglangctl.startup.fold import Startup
-
-__all__ = ["Assessment", "Progress", "Startup"]

@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 from typing import Any
+
+from sglangctl.diagnosis.outcomes import OUTCOMES, PHASES
+from sglangctl.util.values import number, text
 
 
 @dataclass(frozen=True)
@@ -49,6 +53,31 @@ class Assessment:
     """What the outcome and cause rest on, the most telling first; printable text."""
     stopped_by: str | None = None
     """Who asked for the end: `failed` then is what is left of a start that somebody stopped."""
+
+    @classmethod
+    def of_event(cls, event: Mapping[str, Any]) -> Assessment | None:
+        """What a `verdict` event says, of any version of the watch; None for a phase or an
+        outcome that is none.
+
+        `detail` is not read back.
+        """
+        outcome, phase = text(event.get("outcome")), text(event.get("phase"))
+        evidence = event.get("evidence")
+        if outcome not in OUTCOMES or phase not in PHASES:
+            return None
+        return cls(
+            t=number(event.get("t")) or 0.0,
+            phase=phase,
+            outcome=outcome,
+            cause=text(event.get("cause")),
+            progress=text(event.get("progress")),
+            detail=None,
+            eta_s=number(event.get("eta_s")),
+            eta_error_s=number(event.get("eta_error_s")),
+            eta_until=text(event.get("eta_until")),
+            evidence=tuple(map(str, evidence)) if isinstance(evidence, list) else (),
+            stopped_by=text(event.get("stopped_by")),
+        )
 
     def as_dict(self) -> dict[str, Any]:
         """The JSON form: fields of a `verdict` event and of `replay`."""

@@ -46,6 +46,15 @@ class Phases:
         """Go to `name` unless the phase is already there or beyond; whether it changed."""
         return ORDER[name] > ORDER[self.name] and self._go(t, name)
 
+    def seconds(self, now: float) -> dict[str, float]:
+        """Seconds in each phase up to `now`, in their order; `serving` is no wait."""
+        total = dict(self.durations)
+        total[self.name] = total.get(self.name, 0.0) + max(0.0, now - self.since)
+        total.pop("serving", None)
+        return {
+            name: round(taken, 3) for name, taken in total.items() if taken or name == self.name
+        }
+
     def _go(self, t: float, name: str) -> bool:
         if name == self.name:
             return False

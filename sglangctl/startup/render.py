@@ -12,7 +12,7 @@ from sglangctl.diagnosis.outcomes import PROVEN
 from sglangctl.util.terminal import cut, harmless
 
 if TYPE_CHECKING:
-    from sglangctl.startup import Assessment
+    from sglangctl.startup.assessment import Assessment
 
 WIDTH = 200
 """Of an evidence line: log lines can have kilobytes."""

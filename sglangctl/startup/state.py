@@ -34,7 +34,9 @@ class State:
         self.service = Service()
         self.proof = Proof()
         self.served = False
-        """It served at some time, in this or an earlier state."""
+        """It served at some time, in this or an earlier state ..."""
+        self.served_t: float | None = None
+        """... first at this time."""
         self.stop_asked = False
         """Somebody ended it on purpose (a step event says so) ..."""
         self.stop_by = ""
@@ -112,6 +114,7 @@ class State:
         if proof:
             self.service.good(t, proof)
         self.served = True
+        self.served_t = t if self.served_t is None else self.served_t
         self.work.end()
         self.advanced(self.phases.at_least(t, "serving"))
 

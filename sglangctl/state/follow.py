@@ -166,7 +166,7 @@ def look_at_task(
         # A task that was started again has a new journal: what was read of the old one is past.
         offset = offset if offset <= file.stat().st_size else 0
         lines = read_lines(file, offset)
-        word = journal.parse(lines[-1]) if lines else starts.last_event(file, limit=1)
+        word = journal.parse(lines[-1]) if lines else starts.last_event(file)
     except FileNotFoundError:
         lines, word = [], None
     exit_status = exit_of(word) if word else None

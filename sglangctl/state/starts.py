@@ -103,32 +103,24 @@ def to_tell_of(name: str, unit: Unit | None, paths: Paths) -> str | None:
 
 def last_verdict(file: Path) -> journal.Event | None:
     """The last `verdict` event of a journal, found from its end (a journal may have 64 MiB)."""
-    for line in lines_backwards(file):
-        if b'"verdict"' in line:
-            event = journal.parse(line)
-            if event is not None and event["kind"] == "verdict":
-                return event
-    return None
+    return last_event(file, "verdict")
 
 
-def first_served(file: Path) -> float | None:
-    """When it came to serve, seconds since launch, by the journal's own verdicts."""
+def verdicts(file: Path) -> Iterator[journal.Event]:
+    """All `verdict` events of a journal, in its order."""
     with open(file, "rb") as lines:
         for line in lines:
-            if b'"verdict"' in line and b'"serving"' in line:
-                event = journal.parse(line)
-                if event and event["kind"] == "verdict" and event.get("phase") == "serving":
-                    return float(event["t"])
-    return None
+            event = journal.parse(line) if b'"verdict"' in line else None
+            if event is not None and event["kind"] == "verdict":
+                yield event
 
 
-def last_event(file: Path, kind: str | None = None, limit: int = 2000) -> journal.Event | None:
-    """The last event of a kind (None: of any) among the last `limit` lines."""
-    for number, line in enumerate(lines_backwards(file)):
-        if number >= limit:
-            return None
-        event = journal.parse(line)
-        if event is not None and kind in (None, event["kind"]):
+def last_event(file: Path, kind: str = "") -> journal.Event | None:
+    """The last event of a kind ("": of any), found from the journal's end."""
+    wanted = f'"{kind}"'.encode() if kind else b""
+    for line in lines_backwards(file):
+        event = journal.parse(line) if wanted in line else None
+        if event is not None and kind in ("", event["kind"]):
             return event
     return None
 

@@ -12,7 +12,9 @@ from sglangctl.engine.http import endpoint
 from sglangctl.engine.run import Run
 from sglangctl.masking.masker import Masker, secrets_in_argv, secrets_of
 from sglangctl.proc import procfs
-from sglangctl.startup import Assessment, Startup, render
+from sglangctl.startup import render
+from sglangctl.startup.assessment import Assessment
+from sglangctl.startup.fold import Startup
 from sglangctl.state import journal, lock, starts
 from sglangctl.state.config import ConfigError, EngineConfig, load_engine
 from sglangctl.state.paths import Paths

@@ -13,6 +13,7 @@ from typing import Any
 from sglangctl.diagnosis.outcomes import SERVED
 from sglangctl.masking.masker import MASK, Masker, is_secret_name, mask_argv, read_env
 from sglangctl.proc import procfs
+from sglangctl.startup.summary import Story
 from sglangctl.state import journal, starts
 from sglangctl.state.config import EngineConfig
 from sglangctl.state.paths import Paths
@@ -114,22 +115,12 @@ def last_good_phases(name: str, paths: Paths) -> dict[str, float]:
 
 def phase_seconds(file: Path) -> dict[str, float]:
     """Seconds of each phase until it served, from a journal's verdicts; empty if it never did."""
-    seconds: dict[str, float] = {}
-    phase, since = "launching", 0.0
+    story = Story()
     try:
-        with open(file, "rb") as lines:
-            for line in lines:
-                event = journal.parse(line) if b'"verdict"' in line else None
-                if event is None or event["kind"] != "verdict":
-                    continue
-                entered = event.get("phase")
-                if isinstance(entered, str) and entered != phase:
-                    seconds[phase] = round(
-                        seconds.get(phase, 0.0) + max(0.0, event["t"] - since), 1
-                    )
-                    phase, since = entered, event["t"]
-                if event.get("outcome") in SERVED:
-                    return seconds
+        for event in starts.verdicts(file):
+            story.feed(event)
+            if event.get("outcome") in SERVED:
+                return {name: round(taken, 1) for name, taken in story.durations().items()}
     except OSError:
         return {}
     return {}

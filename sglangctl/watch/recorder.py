@@ -14,7 +14,8 @@ from collections.abc import Callable
 from typing import Any
 
 from sglangctl.diagnosis.outcomes import SERVED
-from sglangctl.startup import Assessment, Startup
+from sglangctl.startup.assessment import Assessment
+from sglangctl.startup.fold import Startup
 from sglangctl.state.journal import Event, Writer
 
 CALM_S = 60.0
@@ -179,6 +180,9 @@ class Recorder:
         fields = {
             key: value for key, value in assessment.as_dict().items() if key not in ("t", "kind")
         }
+        # With these two nobody who reads the journal has to fold it again.
+        fields["phases"] = self._startup.phases.seconds(t)
+        fields["served_after_s"] = self._startup.served_t
         self._write(t, "verdict", fields)
         if news:
             self._changed(assessment)

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
-from sglangctl.startup import Assessment, Startup
+from sglangctl.startup.assessment import Assessment
+from sglangctl.startup.fold import Startup
 
 ARGV = ["python", "-m", "sglang.launch_server", "--model-path", "/models/m", "--port", "30000"]
 UVICORN = "INFO:     Uvicorn running on http://0.0.0.0:30000 (Press CTRL+C to quit)"

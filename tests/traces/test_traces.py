@@ -12,7 +12,8 @@ import pytest
 
 from sglangctl.diagnosis.causes import CAUSES
 from sglangctl.diagnosis.outcomes import OUTCOMES, PHASES
-from sglangctl.startup import Assessment, Startup
+from sglangctl.startup.assessment import Assessment
+from sglangctl.startup.fold import Startup
 from sglangctl.state import journal
 
 HERE = Path(__file__).parent

@@ -14,8 +14,8 @@ from roles.readiness.subject import Subject
 from roles.remote.follow import Reply, parse
 from sglangctl.state import follow as host_follow
 from sglangctl.state.config import Limits
-from sglangctl.state.journal import Writer
 from sglangctl.state.paths import Paths
+from tests.support.watched import Watched
 
 UP = {
     "active": "activating",
@@ -42,11 +42,13 @@ class Host:
         self.said: list[str] = []
         self.polls = 0
         self.start_known = True
+        self.watch: Watched | None = None
 
-    def writer(self, start: str = "1-a") -> Writer:
+    def writer(self, start: str = "1-a", limits: Limits | None = None) -> Watched:
         folder = Paths(self.root).starts("kimi") / start
         folder.mkdir(parents=True)
-        return Writer(folder / "journal.jsonl")
+        self.watch = Watched(folder / "journal.jsonl", limits)
+        return self.watch
 
     def ask(self, start: str | None, offset: int, wait_s: float) -> Reply:
         self.polls += 1
@@ -54,6 +56,8 @@ class Host:
         for at in sorted(self.then):
             if at <= self.now:
                 self.then.pop(at)()
+        if self.watch is not None and (self.unit is None or self.unit["watch"] == "active"):
+            self.watch.tick(self.now)
         answer = host_follow.look_at_start("kimi", start, offset, Paths(self.root))
         down = self.unit and self.unit["active"] == "failed" and not self.unit["job"]
         self.now += 0.1 if answer.lines or down else wait_s
@@ -77,11 +81,11 @@ def host(tmp_path: Path) -> Host:
     return Host(tmp_path)
 
 
-def launch(writer: Writer) -> None:
+def launch(writer: Watched) -> None:
     writer.write(0, "launch", v=1, engine="sglang", port=30000)
 
 
-def serve(writer: Writer, t: float, proved: bool = True) -> None:
+def serve(writer: Watched, t: float, proved: bool = True) -> None:
     writer.write(t, "socket", port=30000, owner_pid=7, ours=True)
     writer.write(t, "log", data="INFO:     Uvicorn running on http://0.0.0.0:30000\n")
     writer.write(t + 1, "http", path="/health", status=200, error=None, seconds=0.1)
@@ -215,8 +219,8 @@ def test_a_stall_is_told_and_is_no_end(host: Host) -> None:
     assert any("stalled" in line for line in host.said)
 
 
-def test_time_passes_while_the_watch_has_nothing_to_write(host: Host) -> None:
-    launch(host.writer())
+def test_the_watch_says_that_the_time_is_over(host: Host) -> None:
+    launch(host.writer(limits=Limits(start_s=100)))
     host.follow(Limits(start_s=100))
     assert 100 <= host.now < 115
     assert "deadline" in host.said[-1]

@@ -31,8 +31,8 @@ from roles.remote import failing, steps
 from roles.report import result as results
 from roles.report.report import report_once
 from sglangctl.state.config import Limits
-from sglangctl.state.journal import Writer
 from sglangctl.state.paths import Paths
+from tests.support.watched import Watched
 
 CHECKOUT = Path(__file__).parents[4]
 HERE = CHECKOUT / "tests/support/readiness_role"
@@ -96,10 +96,10 @@ class Bench:
         self.paths.engine_json("kimi").write_text(json.dumps(config))
         self.case: dict[str, Any] = {"unit": UNIT, "verify": {"kimi": verified("ready", 0)}}
 
-    def journal(self) -> Writer:
+    def journal(self) -> Watched:
         folder = self.paths.starts("kimi") / "1-aa"
         folder.mkdir(parents=True)
-        writer = Writer(folder / "journal.jsonl")
+        writer = Watched(folder / "journal.jsonl")
         writer.write(0, "launch", v=1, engine="sglang", port=30000)
         return writer
 
@@ -196,7 +196,7 @@ def bench(
     return Bench(tmp_path, caplog, monkeypatch)
 
 
-def serve(writer: Writer) -> None:
+def serve(writer: Watched) -> None:
     writer.write(19, "log", data="Load weight begin. avail mem=90.00 GB\n")
     writer.write(20, "socket", port=30000, owner_pid=7, ours=True)
     writer.write(20, "log", data="INFO:     Uvicorn running on http://0.0.0.0:30000\n")

@@ -261,7 +261,7 @@ class FullDisk:
 
 def test_a_journal_on_a_full_disk(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """The watch goes on judging, says so once, and its file can be read afterwards."""
-    from sglangctl.startup import Startup
+    from sglangctl.startup.fold import Startup
     from sglangctl.watch.recorder import Recorder
 
     disk = FullDisk()

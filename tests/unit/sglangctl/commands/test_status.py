@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import json
 import os
+import subprocess
+import sys
 import time
 from pathlib import Path
 from typing import Any
@@ -13,10 +15,10 @@ import pytest
 from sglangctl import cli
 from sglangctl.report import status
 from sglangctl.state.config import Readiness
-from sglangctl.state.journal import Writer
 from sglangctl.state.paths import Paths
 from sglangctl.systemd.unit import Unit
 from tests.support.units import unit, watch
+from tests.support.watched import Watched
 
 
 class Host:
@@ -36,10 +38,10 @@ class Host:
         }
         self.paths.engine_json(name).write_text(json.dumps(document))
 
-    def start(self, start: str = "1-aa", name: str = "kimi", port: int = 30000) -> Writer:
+    def start(self, start: str = "1-aa", name: str = "kimi", port: int = 30000) -> Watched:
         folder = self.paths.starts(name) / start
         folder.mkdir(parents=True)
-        writer = Writer(folder / "journal.jsonl")
+        writer = Watched(folder / "journal.jsonl")
         writer.write(0, "launch", v=1, engine="sglang", port=port)
         return writer
 
@@ -54,11 +56,10 @@ def host(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Host:
     return host
 
 
-def serve(writer: Writer, t: float) -> None:
+def serve(writer: Watched, t: float) -> None:
     writer.write(t, "socket", port=30000, owner_pid=7, ours=True)
     writer.write(t, "log", data="INFO:     Uvicorn running on http://0.0.0.0:30000\n")
     writer.write(t + 1, "http", path="/health", status=200, error=None, seconds=0.1)
-    writer.write(t + 2, "verdict", phase="serving", outcome="serving", cause=None)
 
 
 def document(capsys: pytest.CaptureFixture[str], *argv: str) -> tuple[int, list[dict[str, Any]]]:
@@ -96,7 +97,6 @@ def test_starting_has_progress_of_now(host: Host, capsys: pytest.CaptureFixture[
     host.unit = unit("activating", "start-post", job=True)
     writer = host.start()
     writer.write(10, "log", data="\rLoading safetensors checkpoint shards:  50% 32/64 [00:01]\r")
-    writer.write(10, "verdict", phase="loading", outcome="pending", cause=None)
     file = host.paths.starts("kimi") / "1-aa" / "journal.jsonl"
     os.utime(file, (time.time() - 30, time.time() - 30))
     code, (one,) = document(capsys)
@@ -189,19 +189,14 @@ def test_a_slow_stop_shows_what_it_was(host: Host, capsys: pytest.CaptureFixture
     assert "a start of it is queued" in text(capsys)[1]
 
 
-@pytest.mark.parametrize("folded_bytes", [10, 1 << 20])
 def test_numbers_are_of_now_or_carry_their_age(
-    host: Host,
-    capsys: pytest.CaptureFixture[str],
-    monkeypatch: pytest.MonkeyPatch,
-    folded_bytes: int,
+    host: Host, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    monkeypatch.setattr(status, "FOLDED_BYTES", folded_bytes)
     host.engine()
     writer = host.start()
     serve(writer, 20)
     writer.write(30, "gpu", gpus=[{"memory_used_mib": 77824, "memory_total_mib": 97887}])
-    writer.write(70, "verdict", phase="serving", outcome="serving", cause=None)
+    writer.write(70, "log", data="a line\n")
     file = host.paths.starts("kimi") / "1-aa" / "journal.jsonl"
     os.utime(file, (time.time() - 50, time.time() - 50))
     code, (one,) = document(capsys)
@@ -243,9 +238,7 @@ def test_without_systemd(host: Host, capsys: pytest.CaptureFixture[str]) -> None
     assert code == 0 and one["active"] is None and one["outcome"] == "serving"
 
 
-def test_a_long_journal_is_read_from_its_end(
-    host: Host, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_the_verdict_of_an_older_watch(host: Host, capsys: pytest.CaptureFixture[str]) -> None:
     host.engine()
     writer = host.start()
     serve(writer, 20)
@@ -253,10 +246,23 @@ def test_a_long_journal_is_read_from_its_end(
         90, "verdict", phase="serving", outcome="degraded", cause=None, evidence=["accept 1.0"]
     )
     writer.write(95, "gpu", gpus=[{"memory_used_mib": 1024, "memory_total_mib": 97887}])
-    monkeypatch.setattr(status, "FOLDED_BYTES", 10)
     code, (one,) = document(capsys)
     assert code == 0 and one["outcome"] == "degraded" and one["evidence"] == ["accept 1.0"]
     assert one["elapsed_s"] == pytest.approx(95, abs=2) and one["gpus"]
+    assert one["served_after_s"] == pytest.approx(21, abs=0.5) and one["phases"]
+
+
+def test_a_healthy_host_is_told_without_the_fold(host: Host) -> None:
+    """Its many expressions cost more than all the rest."""
+    host.engine()
+    host.unit = None
+    serve(host.start(), 20)
+    script = "import sys; from sglangctl import cli; code = cli.main(['status']); "
+    script += "print(code, *(m for m in sys.modules if m.startswith('sglangctl.startup.')))"
+    done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True)
+    said = done.stdout.splitlines()
+    assert said[0].startswith("kimi  serving") and said[-1].startswith("0 ")
+    assert "sglangctl.startup.summary" in said[-1] and "sglangctl.startup.fold" not in said[-1]
 
 
 def test_several_engines(host: Host, capsys: pytest.CaptureFixture[str]) -> None:
@@ -280,14 +286,7 @@ def test_no_engine_at_all(host: Host, capsys: pytest.CaptureFixture[str]) -> Non
     assert code == 2 and "no engine is configured" in shown
 
 
-@pytest.mark.parametrize("folded_bytes", [10, 1 << 20])
-def test_a_journal_full_of_noise(
-    host: Host,
-    capsys: pytest.CaptureFixture[str],
-    monkeypatch: pytest.MonkeyPatch,
-    folded_bytes: int,
-) -> None:
-    monkeypatch.setattr(status, "FOLDED_BYTES", folded_bytes)
+def test_a_journal_full_of_noise(host: Host, capsys: pytest.CaptureFixture[str]) -> None:
     host.engine()
     writer = host.start()
     with open(writer.path, "ab") as file:

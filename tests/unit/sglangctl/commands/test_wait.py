@@ -12,9 +12,9 @@ from pathlib import Path
 
 import pytest
 
-from sglangctl.state.journal import Writer
 from sglangctl.util.errors import Unusable
 from sglangctl.watch import lock as watch_lock
+from tests.support import watched as support
 from tests.support.engine_host import free_port, log_of, write_config
 from tests.support.holding import as_user, passable
 from tests.support.tiny_engine import running
@@ -130,7 +130,7 @@ class Watched:
         folder = self.starts / f"20260101T000000Z-{invocation}"
         folder.mkdir(parents=True)
         self.lock = watch_lock.acquire(self.starts)
-        self.writer = Writer(folder / "journal.jsonl")
+        self.writer = support.Watched(folder / "journal.jsonl")
 
     def die(self) -> None:
         self.lock.close()
@@ -157,7 +157,7 @@ def test_reads_the_watch_s_journal(root: Path, port: int, watched: Watched) -> N
 
 def test_takes_over_from_a_watch_that_dies(root: Path, port: int, watched: Watched) -> None:
     watched.writer.write(0.0, "launch", engine="sglang", port=port)
-    size = watched.writer.bytes
+    size = watched.writer.path.stat().st_size
     with running(port, "--load-s", "2", log=log_of(root)) as engine, reading(engine.pid) as wait:
         until(lambda: catches(wait.pid, signal.SIGTERM))
         watched.die()

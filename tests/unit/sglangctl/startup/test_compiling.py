@@ -6,8 +6,8 @@ from typing import Any
 
 import pytest
 
-from sglangctl.startup import Startup
 from sglangctl.startup.compilers import compiler
+from sglangctl.startup.fold import Startup
 from tests.support.startup_events import (
     DETOKENIZER,
     MAIN,

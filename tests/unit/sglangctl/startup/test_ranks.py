@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from sglangctl.startup import Startup
+from sglangctl.startup.fold import Startup
 from tests.support.startup_events import (
     DETOKENIZER,
     MAIN,

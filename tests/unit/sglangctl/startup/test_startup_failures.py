@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from sglangctl.startup import Startup
+from sglangctl.startup.fold import Startup
 from tests.support.startup_events import (
     DETOKENIZER,
     MAIN,

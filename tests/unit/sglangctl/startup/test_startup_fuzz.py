@@ -13,7 +13,8 @@ from hypothesis import strategies as st
 
 from sglangctl.diagnosis.causes import CAUSES
 from sglangctl.diagnosis.outcomes import OUTCOMES, PHASES
-from sglangctl.startup import Assessment, Startup
+from sglangctl.startup.assessment import Assessment
+from sglangctl.startup.fold import Startup
 from tests.support import fuzz
 
 scalars = st.one_of(

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from sglangctl.startup import Startup
+from sglangctl.startup.fold import Startup
 from sglangctl.startup.launched import Launched
 from tests.support.startup_events import feed, launch, log
 

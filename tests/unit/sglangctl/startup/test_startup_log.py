@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from sglangctl.startup import Startup, loglines
+from sglangctl.startup import loglines
+from sglangctl.startup.fold import Startup
 from tests.support.startup_events import UVICORN, feed, gpus, launch, log, raw
 
 # Phase by phase; what the older and the newer versions write.

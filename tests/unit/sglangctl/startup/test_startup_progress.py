@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from sglangctl.startup import Startup
+from sglangctl.startup.fold import Startup
 from sglangctl.startup.progress import Counter
 from tests.support.startup_events import MAIN, feed, launch, log, processes, raw
 

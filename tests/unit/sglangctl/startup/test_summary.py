@@ -3,12 +3,16 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 import pytest
 
-from sglangctl.startup import Progress, Startup, render
+from sglangctl.startup import render
+from sglangctl.startup.assessment import Progress
 from sglangctl.startup.summary import Story
+from sglangctl.state import journal
+from tests.support.watched import Watched
 
 GPU = {"memory_used_mib": 77824, "memory_total_mib": 97887}
 
@@ -27,20 +31,15 @@ class View:
     stopped_by: str | None = None
 
 
-class Script:
-    """Says what it was told to say: (phase, outcome) by event."""
-
-    def feed(self, event: dict[str, Any]) -> View:
-        return View(event["t"], event.get("phase", "importing"), event.get("outcome", "pending"))
-
-    def tick(self, t: float) -> View:
-        return View(t, "loading", "stalled")
+def verdict(t: float, phase: str, outcome: str = "pending", **more: Any) -> dict[str, Any]:
+    return {"t": t, "kind": "verdict", "phase": phase, "outcome": outcome, **more}
 
 
 def told(*events: tuple[float, str]) -> Story:
-    story = Story(Script())
+    """From the verdicts of an older watch, which do not say how long the phases took."""
+    story = Story()
     for t, phase in events:
-        story.feed({"t": t, "kind": "log", "phase": phase})
+        story.feed(verdict(t, phase))
     return story
 
 
@@ -66,9 +65,9 @@ def test_the_present_phase_lasts_until_now() -> None:
 
 
 def test_changes_are_told_once() -> None:
-    story = Story(Script())
+    story = Story()
     changes = [
-        story.feed({"t": t, "kind": "log", "phase": phase, "outcome": outcome})
+        story.feed(verdict(t, phase, outcome))
         for t, phase, outcome in (
             (0, "loading", "pending"),
             (1, "loading", "pending"),
@@ -79,12 +78,52 @@ def test_changes_are_told_once() -> None:
     assert changes == [True, False, True, True]
 
 
-def test_the_real_fold_is_a_fold() -> None:
-    story = Story(Startup())
-    story.feed({"t": 0, "kind": "launch", "engine": "sglang"})
-    story.feed({"t": 1, "kind": "gpu", "gpus": [GPU, "nonsense", None]})
-    assert story.view is not None and story.view.outcome == "pending"
-    assert story.gpus == [GPU]
+def test_what_the_watch_writes_is_what_is_told(tmp_path: Path) -> None:
+    watched = Watched(tmp_path / "journal.jsonl")
+    watched.write(0, "launch", engine="sglang", port=30000)
+    watched.write(1, "gpu", gpus=[GPU, "nonsense", None])
+    watched.write(3, "log", data="INFO:     Uvicorn running on http://0.0.0.0:30000\n")
+    watched.write(4, "socket", port=30000, owner_pid=7, ours=True)
+    watched.write(9, "http", path="/health", status=200, error=None, seconds=0.1)
+    events = list(journal.read(watched.path))
+    whole, last = Story(), Story()
+    for event in events:
+        whole.feed(event)
+    last.feed([event for event in events if event["kind"] == "verdict"][-1])
+    for story in (whole, last):
+        assert story.view is not None and story.view.outcome == "serving"
+        assert story.served_after() == 9
+        assert sum(story.durations().values()) == 9 and "serving" not in story.durations()
+    assert whole.gpus == [GPU]
+    assert last.durations() == whole.durations()
+
+
+def test_an_estimate_grows_old() -> None:
+    story = Story()
+    story.feed(verdict(10, "loading", eta_s=30.0, eta_error_s=5.0, eta_until="serving"))
+    story.tick(22)
+    assert story.view is not None and story.view.eta_s == 18
+    story.tick(41)
+    assert story.view.eta_s is None
+
+
+@pytest.mark.parametrize(
+    "event",
+    [
+        verdict(1, "loading", "no-outcome"),
+        verdict(1, "no-phase"),
+        {"t": 1, "kind": "verdict", "outcome": ["a"], "phase": {}, "evidence": 7},
+        verdict(1, "loading", phases=7, served_after_s="x", evidence={"a": 1}),
+        verdict(1, "loading", phases={"loading": "x"}, cause=3, stopped_by=[]),
+    ],
+)
+def test_a_verdict_that_makes_no_sense(event: dict[str, Any]) -> None:
+    story = Story()
+    story.feed(verdict(0, "importing"))
+    story.feed(event)
+    assert story.view is not None and story.view.phase in ("importing", "loading")
+    assert story.served_after() is None
+    assert all(isinstance(seconds, float) for seconds in story.durations().values())
 
 
 @pytest.mark.parametrize(

@@ -93,7 +93,6 @@ def test_last_verdict_and_event(tmp_path: Path) -> None:
     assert last is not None and last["t"] == 3
     launch = starts.last_event(file, "launch")
     assert launch is not None and launch["t"] == 0
-    assert starts.last_event(file, "launch", limit=2) is None
 
 
 @pytest.mark.parametrize("outcome", [None, 7, "two words", "x\ny", "", "A"])

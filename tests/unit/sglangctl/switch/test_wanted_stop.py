@@ -14,7 +14,7 @@ from roles.readiness.subject import Subject
 from roles.switch.decision import decide
 from sglangctl import cli
 from sglangctl.report import status, verify
-from sglangctl.startup import Startup
+from sglangctl.startup.fold import Startup
 from sglangctl.startup.summary import Story
 from sglangctl.state import lock
 from sglangctl.state.config import load_engine
@@ -89,17 +89,13 @@ def test_journal_list(paths: Paths, capsys: pytest.CaptureFixture[str]) -> None:
     assert capsys.readouterr().out == f"{START} stopped by {SWITCH}\n"
 
 
-@pytest.mark.parametrize("folded", [True, False])
 def test_status(
     paths: Paths,
     capsys: pytest.CaptureFixture[str],
     monkeypatch: pytest.MonkeyPatch,
-    folded: bool,
 ) -> None:
     stopped_start(paths, "systemd")
     monkeypatch.setattr(status, "with_watch", lambda name, unit: (FAILED, watch()))
-    if not folded:
-        monkeypatch.setattr(status, "FOLDED_BYTES", 0)
     assert cli.main(["status", "tiny"]) == 1
     said = capsys.readouterr().out
     assert said.startswith(f"tiny  {SYSTEMD}  21 s after its launch")
@@ -121,7 +117,7 @@ def test_verify(paths: Paths) -> None:
 
 def test_the_deploy_that_followed_it(paths: Paths) -> None:
     stopped_start(paths, SWITCH)
-    story = Story(Startup())
+    story = Story()
     for event in read(paths.latest_journal("tiny")):
         story.feed(event)
     subject = Subject("tiny", "sglang-tiny.service", "tiny", 8000)

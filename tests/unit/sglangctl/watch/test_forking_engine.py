@@ -13,7 +13,7 @@ import pytest
 
 from sglangctl.engine.processes import Collector, group_of
 from sglangctl.proc import procfs
-from sglangctl.startup import Startup
+from sglangctl.startup.fold import Startup
 from tests.support.startup_events import launch, processes
 
 ENGINE = """

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from sglangctl.startup import Startup
+from sglangctl.startup.fold import Startup
 from sglangctl.state import journal
 from sglangctl.state.config import Limits
 from sglangctl.watch.recorder import LOG_ROOM, Recorder
