@@ -15,8 +15,8 @@ from typing import Any
 
 from roles.inventory import nccl, schema
 from sglangctl.diagnosis.causes import CAUSES, Cause
-from sglangctl.diagnosis.classify import SIGNATURES
 from sglangctl.diagnosis.outcomes import OUTCOMES, PHASES
+from sglangctl.diagnosis.signatures import SIGNATURES
 
 DOCS = Path(__file__).resolve().parent
 MARKED = re.compile(

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from typing import Any
 
-from sglangctl.masking.masker import is_secret_name
+from sglangctl.masking.names import is_secret_name
 
 _IN_ADDRESS = re.compile(r"://[^/\s@:]*:[^/\s@]*@|https?://[^/\s@]+@", re.IGNORECASE)
 """ssh://git@host is a user's name alone; https://TOKEN@host is a secret."""

@@ -19,7 +19,7 @@ from typing import Any
 from roles.inventory import credentials, nccl
 from roles.inventory.errors import shown
 from roles.inventory.schema import Report
-from sglangctl.masking.masker import is_secret_name
+from sglangctl.masking.names import is_secret_name
 from sglangctl.masking.scrub import scrub
 
 OURS = {

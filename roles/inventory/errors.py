@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from enum import IntEnum
 from typing import Any
 
-from sglangctl.masking.masker import mask_addresses
+from sglangctl.masking.addresses import mask_addresses
 
 Path = tuple[str | int, ...]
 """A place in a YAML document: keys and list indices from the top."""

@@ -19,7 +19,7 @@ from typing import Any
 from roles.inventory.flag_names import FLAGS
 from roles.inventory.model import FlagValue
 from roles.inventory.quoting import config_value
-from sglangctl.masking.masker import is_secret_name
+from sglangctl.masking.names import is_secret_name
 
 
 def _words(text: str) -> frozenset[str]:

@@ -14,7 +14,7 @@ from jsonschema import Draft202012Validator, ValidationError
 from jsonschema.validators import extend
 
 from roles.inventory.errors import Path, closest, shown
-from sglangctl.masking.masker import is_secret_name
+from sglangctl.masking.names import is_secret_name
 
 SCHEMA = FilePath(__file__).resolve().parents[2] / "inventory" / "schema.json"
 

@@ -10,6 +10,7 @@ import argparse
 
 from sglangctl.sgl_kernel import common
 from sglangctl.sgl_kernel.library import check, inspect, stamp
+from sglangctl.sgl_kernel.library.translations import OK
 from sglangctl.util import os_errors
 from sglangctl.util.errors import Unusable
 from sglangctl.util.terminal import harmless
@@ -46,6 +47,6 @@ def table(result: check.Check) -> list[str]:
         lines.append(f"  cause: {result.cause}; next: {result.next_step}")
     elif result.next_step:
         lines.append(f"  next: {result.next_step}")
-    if result.outcome != check.OK:
+    if result.outcome != OK:
         lines += [f"  | {line}" for line in result.evidence]
     return [harmless(line) for line in lines]

@@ -11,6 +11,7 @@ from pathlib import Path
 
 from sglangctl.sgl_kernel import common
 from sglangctl.sgl_kernel.library import cubins, inspect
+from sglangctl.sgl_kernel.library.judging import Inspection
 from sglangctl.util.errors import Unusable
 from sglangctl.util.terminal import harmless
 
@@ -31,7 +32,7 @@ def run(args: argparse.Namespace) -> int:
     return result.exit_status
 
 
-def table(result: inspect.Inspection) -> list[str]:
+def table(result: Inspection) -> list[str]:
     """The inspection for people."""
     name = f"{result.distribution} {result.version}" if result.distribution else result.target
     lines = [f"{result.verdict}: {name}: {result.reason}"]
@@ -54,7 +55,7 @@ def table(result: inspect.Inspection) -> list[str]:
     return [harmless(line) for line in lines]
 
 
-def _inspect(args: argparse.Namespace) -> inspect.Inspection:
+def _inspect(args: argparse.Namespace) -> Inspection:
     sm = common.chosen_sm(args.sm)
     cuobjdump = cubins.find_cuobjdump()
     if cuobjdump is None and args.fetch_tools:

@@ -30,6 +30,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(args: argparse.Namespace) -> int:
     from sglangctl.sgl_kernel.library import cubins, inspect, install
+    from sglangctl.sgl_kernel.library.judging import USABLE
 
     paths = Paths()
     venv = common.chosen_venv(args)
@@ -39,7 +40,7 @@ def run(args: argparse.Namespace) -> int:
     with tempfile.TemporaryDirectory(dir=paths.kernel_cache, prefix=".install-") as folder:
         wheel = _wheel(args, venv, Path(folder), paths)
         seen = inspect.inspect_wheel(wheel, sm, program, venv, everything=False)
-        if seen.verdict != inspect.USABLE:
+        if seen.verdict != USABLE:
             print(harmless(f"{wheel.name}: {seen.verdict}: {seen.reason}"))
             return seen.exit_status
         done = install.install(venv, wheel)

@@ -5,19 +5,7 @@ from __future__ import annotations
 import re
 from dataclasses import dataclass
 
-from sglangctl.diagnosis.signatures import SIGNATURES, Signature, find
-
-__all__ = [
-    "ARGUMENTS",
-    "FOLDER",
-    "SIGNATURES",
-    "TOKENIZER",
-    "WEIGHTS",
-    "Context",
-    "Finding",
-    "Signature",
-    "classify",
-]
+from sglangctl.diagnosis.signatures import find
 
 FOLDER = "making a folder"
 TOKENIZER = "reading the tokenizer's files"

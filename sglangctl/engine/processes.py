@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from sglangctl.diagnosis import titles
-from sglangctl.masking.masker import mask_argv
+from sglangctl.masking.text import mask_argv
 from sglangctl.proc import procfs
 from sglangctl.proc.procfs import DEAD, STOPPED
 

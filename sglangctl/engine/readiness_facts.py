@@ -12,7 +12,7 @@ from sglangctl.engine.generate import Generation, generate
 from sglangctl.engine.http import Answer, Endpoint, ask
 from sglangctl.engine.processes import Collector, ranks_alive, wrong
 from sglangctl.engine.readiness import Facts
-from sglangctl.masking.masker import mask_argv
+from sglangctl.masking.text import mask_argv
 from sglangctl.proc import procfs
 from sglangctl.state.config import Drafter, EngineConfig
 

@@ -202,11 +202,11 @@ def context_for(
 
 def holder(facts: Facts, classified: Classified) -> Holder:
     """The public form: names instead of numbers, secrets masked, the title made harmless."""
-    from sglangctl.masking import masker
+    from sglangctl.masking.text import mask_argv
     from sglangctl.util import terminal
 
     process, found = facts.process, facts.stat
-    command = masker.mask_argv(process.argv)
+    command = mask_argv(process.argv)
     title = terminal.harmless(" ".join(command) or f"[{process.comm}]")
     return Holder(
         pid=process.pid,

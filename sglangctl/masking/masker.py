@@ -9,22 +9,7 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import quote, quote_plus
 
-from sglangctl.masking.addresses import mask_addresses
 from sglangctl.masking.names import MASK, is_secret_name
-from sglangctl.masking.text import mask_argv, secrets_in_argv
-
-__all__ = [
-    "MASK",
-    "Masker",
-    "is_secret_name",
-    "mask_addresses",
-    "mask_argv",
-    "read_engine_yaml",
-    "read_env",
-    "secrets_in_argv",
-    "secrets_of",
-    "written",
-]
 
 
 class Masker:

@@ -6,7 +6,6 @@ import re
 from contextlib import suppress
 from pathlib import Path
 
-from sglangctl.proc import procfs
 from sglangctl.proc.folders import folders_below
 
 CGROUP = Path("/sys/fs/cgroup")
@@ -40,12 +39,6 @@ def unit_in(path: str) -> str | None:
         if UNIT.fullmatch(part) and not part.endswith(".slice"):
             return part
     return None
-
-
-def unit_of(pid: int) -> str | None:
-    """The systemd unit of a process, None outside of any (or when it is gone)."""
-    path = path_of(procfs.read_text(pid, "cgroup") or "")
-    return unit_in(path) if path else None
 
 
 def container_in(text: str) -> str | None:

@@ -13,7 +13,8 @@ from collections.abc import Iterator
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 
-from sglangctl.masking.masker import MASK, Masker
+from sglangctl.masking.masker import Masker
+from sglangctl.masking.names import MASK
 from sglangctl.masking.scrub import Tally, scrub_file
 from sglangctl.report.bundle_parts import Missing, Part
 from sglangctl.util import os_errors

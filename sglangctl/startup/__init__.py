@@ -14,7 +14,7 @@ launch   engine (anything but "sglang": nothing is judged), argv, port, model, s
          weights_bytes {target, drafter}, history {phase: seconds of the last good start}
 log      data
 http     path, status, error, seconds; models (ids, of /v1/models); clients (connections to the
-         port that are not ours); tokens, running, queued (of /metrics)
+         port that are not ours)
 gpu      gpus: memory_used_mib, memory_total_mib, utilization_pct, ours_mib (our processes' share)
 process  processes: pid, name, state, cpu_s, read_bytes, exit_code (of a zombie), ppid, start (clock
          ticks since boot); frozen (the cgroup is), oom_kills (a counter since the launch: v2

@@ -41,7 +41,6 @@ class Service:
         self.proof = ""
         self.failed = 0
         """Health probes that failed since the last good one."""
-        self.failed_t = 0.0
         self.engine_says_dead = False
         """The engine's own health check failed (20 s without any answer)."""
         self.stopping = False
@@ -54,7 +53,6 @@ class Service:
         """When a client's connection was last seen."""
         self.tokens_t = 0.0
         """When tokens last moved."""
-        self._tokens: float | None = None
         self.models: tuple[str, ...] | None = None
 
     @property
@@ -109,8 +107,6 @@ class Service:
         asked = (t if known is None else known) - max(0.0, number(event.get("seconds")) or 0.0)
         if path == "/v1/models":
             self.list_models(event)
-        if path == "/metrics":
-            self._metrics(t, event)
         clients = number(event.get("clients"))
         if clients is not None and clients > 0:
             self.clients_t = t
@@ -125,7 +121,6 @@ class Service:
                 if served and not self.identified and not self.stopping:
                     # The port went to somebody else: no answer of ours.
                     self.failed += 1
-                    self.failed_t = t
                 return False
             if asked > self.stopping_t + STOPPING_S:
                 self.stopping = False  # a client's words in the log: what stops does not answer
@@ -133,7 +128,6 @@ class Service:
             return True
         if served and not self.stopping:
             self.failed += 1
-            self.failed_t = t
             if status == 503 and (number(event.get("seconds")) or 0.0) >= 15.0:
                 self.engine_says_dead = True
         return False
@@ -147,7 +141,6 @@ class Service:
         if not self.stopping:
             self.engine_says_dead = True
             self.failed = max(self.failed, 1)
-            self.failed_t = t
 
     def list_models(self, event: dict[str, Any]) -> None:
         """The ids that the port serves, where an event names them."""
@@ -185,16 +178,6 @@ class Service:
         self.loaded = work > 0
         if work:
             self.tokens_t = t
-
-    def _metrics(self, t: float, event: dict[str, Any]) -> None:
-        tokens = number(event.get("tokens"))
-        if tokens is not None:
-            if self._tokens is not None and tokens != self._tokens:
-                self.tokens_t = t
-            self._tokens = tokens
-        busy = (number(event.get("running")) or 0.0) + (number(event.get("queued")) or 0.0)
-        if event.get("running") is not None or event.get("queued") is not None:
-            self.loaded = busy > 0
 
     def silent(self, t: float, limits: Limits, working_t: float | None) -> bool:
         """Whether it counts as unresponsive at `t`.

@@ -15,7 +15,8 @@ import stat
 from pathlib import Path
 from typing import Any
 
-from sglangctl.masking.masker import MASK, is_secret_name, mask_addresses
+from sglangctl.masking.addresses import mask_addresses
+from sglangctl.masking.names import MASK, is_secret_name
 from sglangctl.util import os_errors
 
 LARGEST_TEXT = 256 * 1024

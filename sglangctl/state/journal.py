@@ -14,24 +14,6 @@ from pathlib import Path
 from typing import Any
 
 VERSION = 1
-KINDS = frozenset(
-    [
-        "launch",
-        "log",
-        "http",
-        "gpu",
-        "process",
-        "socket",
-        "generate",
-        "exit",
-        "step",
-        "holder",
-        "signal",
-        "build",
-        "verdict",
-        "injected",
-    ]
-)
 Event = dict[str, Any]
 MAX_T = 1e12
 

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import base64
 import binascii
-import grp
 import json
 import math
 import os
@@ -272,11 +271,6 @@ def check_unchanged(name: str, seen: str, paths: Paths) -> None:
         f"nothing was changed. {name} is not as it was when this deploy looked at the host "
         f"({what} came between): deploy again"
     )
-
-
-def group_of(user: str) -> str:
-    """The name of a user's primary group."""
-    return grp.getgrgid(pwd.getpwnam(user).pw_gid).gr_name
 
 
 def _checked(document: Any) -> tuple[str, dict[str, bytes], str]:

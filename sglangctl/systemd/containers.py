@@ -22,7 +22,6 @@ class Container:
     name: str
     command: str
     restart: str = ""
-    paused: bool = False
 
 
 def names(wanted: Mapping[str, str | None]) -> dict[str | None, str]:
@@ -61,7 +60,6 @@ def parse(text: str, command: str) -> list[Container]:
                 name=str(document.get("Name", "")).lstrip("/"),
                 command=command,
                 restart=str(host.get("Name") or "no"),
-                paused=bool(_part(document, "State").get("Paused")),
             )
         )
     return found

@@ -12,7 +12,6 @@ import select
 import time
 from collections.abc import Callable, Container
 from dataclasses import dataclass, replace
-from pathlib import Path
 from typing import Any
 
 from sglangctl.engine import port_owner
@@ -78,7 +77,6 @@ class Collection:
         self._shape: Any = None
         self._owner: port_owner.Owner | str | None = "unknown"
         self._stop_said = False
-        self._frozen: Path | None = None
         self._kills = oom.Counter(oom.memory_folder(run.main_pid))
         self.main = Pidwatch(run.main_pid)
         tail.fence(run.id, self.main.gone, later)

@@ -10,7 +10,8 @@ from typing import Any
 from sglangctl.diagnosis.outcomes import PROVEN
 from sglangctl.engine.http import endpoint
 from sglangctl.engine.run import Run
-from sglangctl.masking.masker import Masker, secrets_in_argv, secrets_of
+from sglangctl.masking.masker import Masker, secrets_of
+from sglangctl.masking.text import secrets_in_argv
 from sglangctl.proc import procfs
 from sglangctl.startup import render
 from sglangctl.startup.assessment import Assessment

@@ -5,13 +5,14 @@ from __future__ import annotations
 import os
 import threading
 import time
-from collections.abc import Mapping
 from datetime import datetime, timezone
 from pathlib import Path
 from typing import Any
 
 from sglangctl.diagnosis.outcomes import SERVED
-from sglangctl.masking.masker import MASK, Masker, is_secret_name, mask_argv, read_env
+from sglangctl.masking.masker import Masker, read_env
+from sglangctl.masking.names import MASK, is_secret_name
+from sglangctl.masking.text import mask_argv
 from sglangctl.proc import procfs
 from sglangctl.startup.summary import Story
 from sglangctl.state import journal, starts
@@ -124,8 +125,3 @@ def phase_seconds(file: Path) -> dict[str, float]:
     except OSError:
         return {}
     return {}
-
-
-def matches(event: Mapping[str, Any], run_id: str) -> bool:
-    """Whether a `launch` event is of this run."""
-    return event.get("kind") == "launch" and event.get("invocation_id") == run_id

@@ -20,7 +20,6 @@ CHUNK = 8 * 1024 * 1024
 SHA256 = re.compile(r"[0-9a-f]{64}")
 LINE = re.compile(r"([0-9a-fA-F]{64}) [ *](.+)")
 """A line of sha256sum(1)."""
-LARGEST = 4 * 1024 * 1024
 HUB = ".cache/huggingface/download"
 """Where huggingface_hub keeps, for `hf download --local-dir`, FILE.metadata: commit, etag, time; of
 a file in LFS the etag is its sha256."""

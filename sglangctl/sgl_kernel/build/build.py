@@ -34,6 +34,8 @@ from sglangctl.sgl_kernel.build.record import BuildError, Record
 from sglangctl.sgl_kernel.build.request import Request, folder, unused_folder
 from sglangctl.sgl_kernel.key import is_key
 from sglangctl.sgl_kernel.library import check, cubins, inspect
+from sglangctl.sgl_kernel.library.judging import USABLE, Inspection
+from sglangctl.sgl_kernel.library.translations import FAILED, UNKNOWN
 from sglangctl.sgl_kernel.venv import Venv
 from sglangctl.state.paths import Paths
 from sglangctl.util import os_errors
@@ -171,7 +173,7 @@ def _prove(
             raise BuildError(str(error), "install the CUDA toolkit's cuobjdump") from None
     seen = inspect.inspect_wheel(final, sm, program, tools)
     record("inspect", text=f"{seen.verdict}: {seen.reason}", verdict=seen.verdict)
-    if seen.verdict != inspect.USABLE:
+    if seen.verdict != USABLE:
         raise BuildError(
             f"the built wheel is not usable: {seen.verdict}: {seen.reason}",
             f"sglangctl kernel inspect {final} --sm {sm}",
@@ -184,7 +186,7 @@ def _prove(
         raise BuildError("the built wheel cannot be installed", f"read {place.log}")
     result = try_it(tools, seen, request.arch)
     record("check", text=f"{result.outcome}: {result.reason}", outcome=result.outcome)
-    if result.outcome == check.FAILED:
+    if result.outcome == FAILED:
         raise BuildError(
             f"the built kernel does not work: {result.reason}", result.next_step or "read the log"
         )
@@ -195,7 +197,7 @@ def _prove(
     )
 
 
-def try_it(tools: Venv, seen: inspect.Inspection, arch: str) -> check.Check:
+def try_it(tools: Venv, seen: Inspection, arch: str) -> check.Check:
     """The check as far as this machine can do it: a build host needs no driver and may have
     another GPU, whose loader looks into another folder. The engine's host checks again."""
     here = common.gpu_architectures()
@@ -203,12 +205,12 @@ def try_it(tools: Venv, seen: inspect.Inspection, arch: str) -> check.Check:
         result = check.check(tools, seen)
     elif unused_folder(arch) == "sm100":
         return check.Check(
-            check.UNKNOWN, f"not imported: its loader needs a GPU of sm_{arch}, here is {here[0]}"
+            UNKNOWN, f"not imported: its loader needs a GPU of sm_{arch}, here is {here[0]}"
         )
     else:
         result = check.check(tools, seen, {"CUDA_VISIBLE_DEVICES": ""})
     if result.cause == "driver-mismatch":
-        return dataclasses.replace(result, outcome=check.UNKNOWN)
+        return dataclasses.replace(result, outcome=UNKNOWN)
     return result
 
 

@@ -143,11 +143,6 @@ class Meter:
         return self.progress
 
 
-def was_killed(line: str) -> bool:
-    """Whether this line says that a compiler was killed or found no memory."""
-    return bool(KILLED.search(without_ansi(line)))
-
-
 def explain(lines: Iterable[str], returncode: int) -> Fault:
     """Why a build with this output failed. A killed compiler comes first: what it drags along
     (ninja's and pip's own errors) is not the cause."""

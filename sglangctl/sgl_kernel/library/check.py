@@ -220,6 +220,3 @@ def _telling(stderr: str) -> tuple[str, ...]:
     lines: Sequence[str] = [line.rstrip() for line in stderr.splitlines() if line.strip()]
     errors = [line for line in lines if re.search(r"Error|error|cannot|CRITICAL|fault", line)]
     return tuple(line[:400] for line in (errors or lines)[-12:])
-
-
-__all__ = ["FAILED", "OK", "UNKNOWN", "Check", "check", "judge"]

@@ -14,8 +14,6 @@ from pathlib import Path
 
 from sglangctl.sgl_kernel.library import cubins, elf
 from sglangctl.sgl_kernel.library.judging import (
-    UNKNOWN,
-    USABLE,
     Inspection,
     Library,
     Subject,
@@ -158,17 +156,3 @@ def look(path: Path, name: str, cuobjdump: str | None, venv: Venv | None) -> Lib
     except cubins.CubinError as error:
         return replace(library, fault=f"cuobjdump cannot read it: {error}")
     return replace(library, archs=tuple(found.cubins), ptx=found.ptx)
-
-
-__all__ = [
-    "UNKNOWN",
-    "USABLE",
-    "Inspection",
-    "Library",
-    "Subject",
-    "inspect_folder",
-    "inspect_installed",
-    "inspect_wheel",
-    "judge",
-    "loaded_file",
-]

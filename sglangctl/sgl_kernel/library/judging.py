@@ -15,7 +15,6 @@ from sglangctl.sgl_kernel.library.metadata import Metadata, python_fits
 from sglangctl.sgl_kernel.venv import Torch, Venv
 
 USABLE, UNKNOWN = "usable", "unknown"
-VERDICTS = ("usable", "no-cubin", "abi-mismatch", "cuda-mismatch", "incomplete", "mixed", "unknown")
 CUDA_LIBRARY = re.compile(r"lib(?:cudart|nvrtc|cublas|cublasLt)\.so\.(\d+)$")
 
 

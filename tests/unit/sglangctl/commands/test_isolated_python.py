@@ -14,6 +14,7 @@ from sglangctl.sgl_kernel import venv
 from sglangctl.sgl_kernel.build import compile, environment
 from sglangctl.sgl_kernel.build.record import BuildError
 from sglangctl.sgl_kernel.library import check, cubins, install
+from sglangctl.sgl_kernel.library.translations import OK
 from sglangctl.state import programs
 from sglangctl.state.paths import Paths
 from tests.support.kernel_requests import a_request
@@ -59,7 +60,7 @@ def test_the_modules_of_this_test_would_be_run(marker: Path) -> None:
 
 @pytest.mark.usefixtures("marker")
 def test_the_check_of_a_kernel(own: venv.Venv) -> None:
-    assert check.check(own).outcome != check.OK  # there is no kernel in this environment
+    assert check.check(own).outcome != OK  # there is no kernel in this environment
 
 
 @pytest.mark.usefixtures("marker")

@@ -12,13 +12,13 @@ from sglangctl.diagnosis import signatures
 from sglangctl.diagnosis.causes import CAUSES, Cause
 from sglangctl.diagnosis.classify import (
     FOLDER,
-    SIGNATURES,
     TOKENIZER,
     WEIGHTS,
     Context,
     classify,
 )
 from sglangctl.diagnosis.outcomes import OUTCOMES, PHASES
+from sglangctl.diagnosis.signatures import SIGNATURES
 from sglangctl.startup.loglines import Splitter
 from sglangctl.state import journal
 

@@ -3,16 +3,10 @@ import time
 
 import pytest
 
-from sglangctl.masking.masker import (
-    Masker,
-    is_secret_name,
-    mask_addresses,
-    mask_argv,
-    read_engine_yaml,
-    read_env,
-    secrets_in_argv,
-    secrets_of,
-)
+from sglangctl.masking.addresses import mask_addresses
+from sglangctl.masking.masker import Masker, read_engine_yaml, read_env, secrets_of
+from sglangctl.masking.names import is_secret_name
+from sglangctl.masking.text import mask_argv, secrets_in_argv
 
 
 @pytest.mark.parametrize("name", ["api-key", "admin-api-key", "HF_TOKEN", "MY_SECRET", "apikey"])

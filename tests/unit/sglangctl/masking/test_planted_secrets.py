@@ -13,8 +13,9 @@ from urllib.parse import quote
 
 import pytest
 
-from sglangctl.masking.masker import is_secret_name, mask_argv
+from sglangctl.masking.names import is_secret_name
 from sglangctl.masking.scrub import scrub, scrub_event, scrub_file
+from sglangctl.masking.text import mask_argv
 
 PLANTED = "hunter2Zq7pX"
 """No shape of its own: only what stands around it gives it away."""

@@ -10,7 +10,7 @@ import pytest
 from sglangctl.cli import main
 from sglangctl.sgl_kernel.library import stamp
 from sglangctl.sgl_kernel.library.check import check, judge
-from sglangctl.sgl_kernel.library.inspect import Inspection
+from sglangctl.sgl_kernel.library.judging import Inspection
 from sglangctl.sgl_kernel.venv import Torch, load
 from tests.kernel import sites
 

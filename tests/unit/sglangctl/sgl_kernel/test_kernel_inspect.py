@@ -10,8 +10,9 @@ from pathlib import Path
 import pytest
 
 from sglangctl.cli import main
-from sglangctl.sgl_kernel.library import cubins, elf, inspect, metadata
-from sglangctl.sgl_kernel.library.inspect import Library, Subject, inspect_folder, inspect_installed
+from sglangctl.sgl_kernel.library import cubins, elf, inspect, judging, metadata
+from sglangctl.sgl_kernel.library.inspect import inspect_folder, inspect_installed
+from sglangctl.sgl_kernel.library.judging import Library, Subject
 from sglangctl.sgl_kernel.library.metadata import Metadata
 from sglangctl.sgl_kernel.venv import Torch, Venv, load
 from tests.kernel import sites
@@ -54,7 +55,7 @@ def recorded(path: Path) -> tuple[dict, Subject]:
 @pytest.mark.parametrize("path", RECORDED, ids=lambda path: path.stem)
 def test_real_wheels_have_the_verdict_that_was_seen(path: Path, sm: str) -> None:
     document, subject = recorded(path)
-    result = inspect.judge(subject, sm, "cuobjdump", None)
+    result = judging.judge(subject, sm, "cuobjdump", None)
     assert (result.verdict, result.loads) == (
         document["verdicts"][sm]["verdict"],
         document["verdicts"][sm]["loads"],
@@ -79,7 +80,7 @@ def test_the_recordings_are_of_both_wheels() -> None:
 def test_real_wheel_against_a_torch(torch: str, cuda: str, verdict: str, word: str) -> None:
     _, subject = recorded(RECORDED[1])
     venv = fake_venv(Torch(torch, cuda, Path("/none")))
-    result = inspect.judge(subject, "120", "cuobjdump", venv)
+    result = judging.judge(subject, "120", "cuobjdump", venv)
     assert result.verdict == verdict
     assert word in result.reason
     assert result.unknown == ()
@@ -88,7 +89,7 @@ def test_real_wheel_against_a_torch(torch: str, cuda: str, verdict: str, word: s
 def test_a_wheel_for_another_python() -> None:
     _, subject = recorded(RECORDED[1])
     subject.metadata = Metadata("sglang-kernel", "0.4.10", None, ("cp311-cp311",))
-    result = inspect.judge(subject, "120", "x", fake_venv(Torch("2.14.1", "13.0", Path("/"))))
+    result = judging.judge(subject, "120", "x", fake_venv(Torch("2.14.1", "13.0", Path("/"))))
     assert result.verdict == "abi-mismatch"
     assert "cp311-cp311" in result.reason
     assert "cp312" in result.reason
@@ -278,10 +279,10 @@ def test_python_tags(tags: tuple[str, ...], fits: bool) -> None:
 
 def test_the_loader_prefers_the_folder_of_the_gpu() -> None:
     names = ["sgl_kernel/common_ops.abi3.so", SM100, "sgl_kernel/sm90/common_ops.abi3.so"]
-    assert inspect.loaded_file(names, "90") == "sgl_kernel/sm90/common_ops.abi3.so"
-    assert inspect.loaded_file(names, "120") == SM100
-    assert inspect.loaded_file(names[:1], "120") == "sgl_kernel/common_ops.abi3.so"
-    assert inspect.loaded_file(["sgl_kernel/flash_ops.abi3.so"], "120") is None
+    assert judging.loaded_file(names, "90") == "sgl_kernel/sm90/common_ops.abi3.so"
+    assert judging.loaded_file(names, "120") == SM100
+    assert judging.loaded_file(names[:1], "120") == "sgl_kernel/common_ops.abi3.so"
+    assert judging.loaded_file(["sgl_kernel/flash_ops.abi3.so"], "120") is None
 
 
 def test_elf_finds_symbols_by_their_hash() -> None:

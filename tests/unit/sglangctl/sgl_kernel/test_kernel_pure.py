@@ -226,7 +226,7 @@ def test_killed_compilers_are_understood(line: str) -> None:
     "line", ["kernel_killed.cu.o", "[7/9] Building killed.cu", "137 warnings", "signal 91"]
 )
 def test_what_is_no_kill(line: str) -> None:
-    assert not progress.was_killed(line)
+    assert not progress.explain([line], 1).memory
 
 
 def test_a_killed_pip_is_memory_too() -> None:

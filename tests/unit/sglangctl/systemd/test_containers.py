@@ -13,11 +13,10 @@ from sglangctl.systemd.containers import Container
 ONE, TWO, NONE = "1" * 64, "2" * 64, "3" * 64
 
 
-def document(key: str, name: str, restart: str = "no", paused: bool = False) -> dict[str, object]:
+def document(key: str, name: str, restart: str = "no") -> dict[str, object]:
     return {
         "Id": key,
         "Name": name,
-        "State": {"Paused": paused},
         "HostConfig": {"RestartPolicy": {"Name": restart}},
     }
 
@@ -27,7 +26,7 @@ def commands(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """A docker that knows ONE and a podman that knows TWO; both write down how they were called."""
     for name, answer in (
         ("docker", [document(ONE, "/vllm-box", "always")]),
-        ("podman", [document(TWO, "pod-box", paused=True)]),
+        ("podman", [document(TWO, "pod-box")]),
     ):
         (tmp_path / f"{name}.json").write_text(json.dumps(answer))
         script = tmp_path / name
@@ -46,7 +45,7 @@ def test_each_engine_is_asked_for_what_may_be_its_own(commands: Path) -> None:
     found = containers.inspect({ONE: "docker", TWO: None, NONE: None})
     assert found == {
         ONE: Container(ONE, "vllm-box", "docker", "always"),
-        TWO: Container(TWO, "pod-box", "podman", "no", paused=True),
+        TWO: Container(TWO, "pod-box", "podman", "no"),
     }
     assert (commands / "podman.calls").read_text().split() == [
         "inspect",
