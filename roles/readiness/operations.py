@@ -8,7 +8,7 @@ from dataclasses import replace
 from pyinfra.api import FunctionCommand, Host, State, operation
 from pyinfra.context import host
 
-from roles.readiness import follow, verdict
+from roles.readiness import follow, results
 from roles.readiness.reachable import reach
 from roles.readiness.subject import Subject
 from roles.remote import follow as remote_follow
@@ -61,9 +61,9 @@ def serving(
         target = link.host
         followed = follow_start(link, subject, lambda line: say(target, line))
         if followed.reason in ("served", "blind"):
-            result = verdict.with_start(proof(link, subject), followed)
+            result = results.with_start(proof(link, subject), followed)
         else:
-            result = verdict.of_start(subject, followed)
+            result = results.of_start(subject, followed)
         conclude(target, result)
         if then is not None:
             answer = link.run(*subject.program, *then)
@@ -147,8 +147,8 @@ def proof(link: Link, subject: Subject) -> Result:
     with signs_of_life(link.host, f"{subject.name}: proof by a generation"):
         answer = link.run(*subject.program, "verify", subject.name, "--json", wait_s=wait_s)
     try:
-        return verdict.of_verify(subject, answer.lines)
-    except verdict.Unusable as error:
+        return results.of_verify(subject, answer.lines)
+    except results.Unusable as error:
         if answer.errors:
             raise HostFailed(unanswered(subject, answer.errors)) from None
         raise HostFailed(str(error)) from None
@@ -163,7 +163,7 @@ def unanswered(subject: Subject, errors: Sequence[str]) -> str:
 def conclude(target: Host, result: Result) -> None:
     """Keep and print the result; HostFailed when the engine is not ready or cannot be checked."""
     record(target, result)
-    lines = verdict.lines(result)
+    lines = results.lines(result)
     if result.exit:
         raise HostFailed("\n".join(lines))
     for number, line in enumerate(lines):

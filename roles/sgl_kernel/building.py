@@ -9,7 +9,7 @@ from pyinfra.api import Host, State
 from roles.inventory.model import Patch
 from roles.remote.failing import HostFailed, say
 from roles.sgl_kernel import fleet
-from roles.sgl_kernel.remote import CACHE, Remote
+from roles.sgl_kernel.kernel_host import CACHE, KernelHost
 from sglangctl.sgl_kernel import cache
 from sglangctl.sgl_kernel.build.record import line
 from sglangctl.sgl_kernel.build.request import Request, dump
@@ -43,7 +43,7 @@ def build_host(state: State, own: Host, name: str | None) -> Host:
     return found
 
 
-def build(remote: Remote, request: Request, patches: tuple[Patch, ...], told: Host) -> None:
+def build(remote: KernelHost, request: Request, patches: tuple[Patch, ...], told: Host) -> None:
     """Start the build (or find it running) and follow it to its end on `told`'s screen.
 
     HostFailed has the build's own sentence and its next step.
@@ -74,7 +74,7 @@ def build(remote: Remote, request: Request, patches: tuple[Patch, ...], told: Ho
     )
 
 
-def follow(remote: Remote, key: str, told: Host) -> journal.Event | None:
+def follow(remote: KernelHost, key: str, told: Host) -> journal.Event | None:
     """Print the build's events as they come; its last one, None when it ended without a word."""
     end: journal.Event | None = None
 
@@ -89,7 +89,7 @@ def follow(remote: Remote, key: str, told: Host) -> journal.Event | None:
     return end
 
 
-def collect(remote: Remote, key: str, folder: str) -> cache.Entry:
+def collect(remote: KernelHost, key: str, folder: str) -> cache.Entry:
     """Bring a built wheel from its host into the controller's cache; HostFailed."""
     there = fleet.find(folder, key)
     if there is not None:
@@ -112,7 +112,7 @@ def collect(remote: Remote, key: str, folder: str) -> cache.Entry:
         ) from None
 
 
-def distribute(remote: Remote, entry: cache.Entry) -> None:
+def distribute(remote: KernelHost, entry: cache.Entry) -> None:
     """Put a wheel of the controller's cache into a host's; HostFailed."""
     incoming = f"{CACHE}/.incoming-{entry.key}"
     remote.put(f"{incoming}/{cache.PROVENANCE}", json.dumps(entry.provenance, indent=1).encode())
@@ -122,7 +122,7 @@ def distribute(remote: Remote, entry: cache.Entry) -> None:
         raise HostFailed(f"the kernel {entry.key} did not arrive: {ended.said}")
 
 
-def _system_packages(remote: Remote) -> None:
+def _system_packages(remote: KernelHost) -> None:
     ended = remote.step(
         "packages for the build", ["sh", "-c", INSTALL, "sh", *PACKAGES], limit_s=1800
     )

@@ -17,7 +17,7 @@ from roles.remote.operation import UNREAD, show
 from roles.remote.snapshot import JSON, forget, snapshot
 from roles.sgl_kernel import building, fleet
 from roles.sgl_kernel.choice import Situation, Step, architecture, decide, device_of, request
-from roles.sgl_kernel.remote import Ended, Remote
+from roles.sgl_kernel.kernel_host import Ended, KernelHost
 
 STEPS = 12
 """More than there are sources: a defect ends here instead of going round for ever."""
@@ -58,7 +58,7 @@ def kernel_ready(
         return
 
     def run(state: State, host: Host) -> None:
-        provide(state, Remote(state, host, sudo), engine, venv)
+        provide(state, KernelHost(state, host, sudo), engine, venv)
 
     yield FunctionCommand(checked(run), (), {})
     forget()
@@ -89,7 +89,7 @@ def plan_line(name: str, step: Step) -> str:
     return f"kernel of {name}: " + (f"{doing.strip()} ({step.reason})" if doing else step.reason)
 
 
-def provide(state: State, remote: Remote, engine: EngineSpec, venv: str) -> None:
+def provide(state: State, remote: KernelHost, engine: EngineSpec, venv: str) -> None:
     """Step by step until the kernel is there and checked; HostFailed with the whole story."""
     tried: dict[str, str] = {}
     arch, source = engine.kernel.arch, "stock"
@@ -119,7 +119,7 @@ def provide(state: State, remote: Remote, engine: EngineSpec, venv: str) -> None
 
 
 def take(
-    state: State, remote: Remote, engine: EngineSpec, venv: str, now: Situation, step: Step
+    state: State, remote: KernelHost, engine: EngineSpec, venv: str, now: Situation, step: Step
 ) -> str | None:
     """Take one step; why it did not help, None when it did (the next survey says whether)."""
     where = [f"--venv={venv}"]
@@ -152,7 +152,7 @@ def take(
     return ended.said if ended.status else None
 
 
-def has_torch(builder: Remote, venv: str, now: Situation) -> bool:
+def has_torch(builder: KernelHost, venv: str, now: Situation) -> bool:
     """Whether the build host has the same environment, torch and Python: then it is not
     downloaded again."""
     here, there = now.survey or {}, builder.survey(venv, now.kernel.arch)
@@ -182,7 +182,7 @@ def checked_kernel(ended: Ended, engine: EngineSpec) -> str | None:
 
 
 def obtain(
-    state: State, remote: Remote, engine: EngineSpec, venv: str, now: Situation, key: str
+    state: State, remote: KernelHost, engine: EngineSpec, venv: str, now: Situation, key: str
 ) -> str | None:
     """Have the wheel of `key` built and put it into this host's cache. None: it is there."""
     kernel = engine.kernel
@@ -191,7 +191,7 @@ def obtain(
         if entry is None:
             where = building.build_host(state, remote.host, kernel.build_host)
             own = where is remote.host
-            builder = remote if own else Remote(state, where, bool(where.data.get("_sudo")))
+            builder = remote if own else KernelHost(state, where, bool(where.data.get("_sudo")))
             pip_arguments = tuple(one for one in engine.install.pip_arguments if one != "--no-deps")
             there = own or has_torch(builder, venv, now)
             document = request(now, venv if there else None, pip_arguments)

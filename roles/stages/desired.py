@@ -25,7 +25,7 @@ from roles.remote import program
 from roles.remote.failing import fail_host
 from roles.remote.snapshot import snapshot
 from roles.sgl_kernel.choice import probe_request as kernel_request
-from roles.stages.fitness import fit, right
+from roles.stages.fitness import host_is_fit, inventory_is_right
 from sglangctl.systemd.unit_names import watch_unit
 
 CANNOT_RENDER = (TemplateError, ValueError, OSError)
@@ -77,14 +77,14 @@ class DesiredHost:
 
 def desired_host(deploy: str) -> DesiredHost | None:
     """The current host as it is wanted; None when this host has failed (and has been told why)."""
-    if not right(deploy, Need.FILES):
+    if not inventory_is_right(deploy, Need.FILES):
         return None
     try:
         desired = make(host.data.get("sglang_host"), sudo=bool(host.data.get("_sudo")))
     except CANNOT_RENDER as error:
         fail_host(f"what the inventory describes cannot be rendered, nothing was touched: {error}")
         return None
-    return desired if fit(desired.facts(), deploy) else None
+    return desired if host_is_fit(desired.facts(), deploy) else None
 
 
 def make(spec: HostSpec, sudo: bool = False) -> DesiredHost:

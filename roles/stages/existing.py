@@ -16,7 +16,7 @@ from pyinfra.context import host
 from roles.inventory.errors import Need
 from roles.inventory.model import EngineSpec, HostSpec
 from roles.remote.snapshot import snapshot
-from roles.stages.fitness import fit, right
+from roles.stages.fitness import host_is_fit, inventory_is_right
 
 NEEDS = {"stop": Need.HOST, "remove": Need.HOST, "verify": Need.ENGINES}
 """Deploy -> what it needs of the inventory."""
@@ -47,7 +47,7 @@ class ExistingHost:
 def existing_host(deploy: str) -> ExistingHost | None:
     """The current host for `deploy` (one of NEEDS); None when it has failed (and was told why)."""
     need = NEEDS[deploy]
-    if not right(deploy, need):
+    if not inventory_is_right(deploy, need):
         return None
     spec = host.data.get("sglang_host") if need >= Need.ENGINES else None
     found = ExistingHost(
@@ -56,4 +56,4 @@ def existing_host(deploy: str) -> ExistingHost | None:
         spec.engines if isinstance(spec, HostSpec) else (),
         bool(host.data.get("_sudo")),
     )
-    return found if fit(snapshot(found.request), deploy) else None
+    return found if host_is_fit(snapshot(found.request), deploy) else None

@@ -11,7 +11,7 @@ from roles.remote.failing import WRONG, fail_host
 from roles.report.report import report_once
 
 
-def right(deploy: str, need: Need) -> bool:
+def inventory_is_right(deploy: str, need: Need) -> bool:
     """Whether nothing that is needed is wrong in the inventory; else the host has failed."""
     report_once(deploy)
     mistakes = host.data.get("sglang_mistakes")
@@ -27,7 +27,7 @@ def right(deploy: str, need: Need) -> bool:
     return not errors
 
 
-def fit(facts: dict[str, Any] | None, deploy: str) -> bool:
+def host_is_fit(facts: dict[str, Any] | None, deploy: str) -> bool:
     """Whether something can be done on this host; else it has failed."""
     if facts is None:
         return False

@@ -10,8 +10,9 @@ from pathlib import Path
 from pyinfra.api import FunctionCommand, operation
 from pyinfra.context import host
 
-from roles.readiness import link, operations
+from roles.readiness import operations
 from roles.readiness.subject import Subject
+from roles.remote import link
 from roles.remote.failing import say
 from roles.remote.link import Link
 from roles.report.report import report_once

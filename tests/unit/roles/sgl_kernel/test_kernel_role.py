@@ -15,7 +15,7 @@ from roles.inventory.render import venv_path
 from roles.remote.failing import HostFailed
 from roles.sgl_kernel import choice, fleet, operations
 from roles.sgl_kernel.choice import Situation, decide, probe_request, request_key
-from roles.sgl_kernel.remote import Ended
+from roles.sgl_kernel.kernel_host import Ended
 from sglangctl.sgl_kernel import cache
 from sglangctl.sgl_kernel.build import request
 from tests.kernel import sites

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from roles.readiness import verdict
+from roles.readiness import results
 from roles.readiness.follow import FollowResult
 from roles.readiness.subject import Subject
 from roles.switch.decision import decide
@@ -122,9 +122,9 @@ def test_the_deploy_that_followed_it(paths: Paths) -> None:
         story.feed(event)
     subject = Subject("tiny", "sglang-tiny.service", "tiny", 8000)
     unit = {"active": "inactive", "sub": "dead", "result": "success"}
-    result = verdict.of_start(subject, FollowResult("verdict", story, unit, START))
+    result = results.of_start(subject, FollowResult("verdict", story, unit, START))
     assert (result.exit, result.stopped_by) == (1, SWITCH)
-    lines = verdict.lines(result)
+    lines = results.lines(result)
     assert lines[0] == "tiny: stopped after 21 s"
     assert f"  it was stopped by {SWITCH}" in lines
     assert lines[-1].startswith("  next step: deploy it again, or on the host: systemctl start")
@@ -135,7 +135,7 @@ def test_the_proof_of_an_engine_that_was_stopped() -> None:
     found = {"outcome": "failed", "cause": "killed", "status": 1, "sentence": "tiny does not run"}
     document = {"v": 1, "verify": {**found, "stopped_by": SWITCH}}
     subject = Subject("tiny", "sglang-tiny.service", "tiny", 8000)
-    lines = verdict.lines(verdict.of_verify(subject, [json.dumps(document)]))
+    lines = results.lines(results.of_verify(subject, [json.dumps(document)]))
     assert lines[0] == "tiny: stopped"
     assert lines[1] == "  tiny does not run"
     assert "killed" not in "\n".join(lines)

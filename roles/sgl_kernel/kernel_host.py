@@ -34,7 +34,7 @@ class Ended:
 
 
 @dataclass
-class Remote:
+class KernelHost:
     """One host. `sudo`: pyinfra does not apply the host's own setting inside an operation."""
 
     state: State
