@@ -15,6 +15,7 @@ from roles.inventory.errors import InventoryError, shown
 from roles.inventory.load import load_inventory
 from roles.inventory.model import HostEntry
 from roles.inventory.reading import UnreadableFile, expanded
+from roles.remote import limits
 
 EXAMPLES = ("minimal.example.yml", "kimi-8x-rtx-pro-6000.example.yml")
 
@@ -34,6 +35,7 @@ def pyinfra_hosts(path: str | Path | None = None) -> list[tuple[str, dict[str, A
     for line in inventory.errors:
         print(f"sglang-provision: no host uses this, and it is wrong: {line}", file=sys.stderr)
     connecting.guard()
+    limits.guard()
     return [(pyinfra_name(entry), host_data(entry)) for entry in inventory.hosts]
 
 

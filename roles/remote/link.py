@@ -26,6 +26,8 @@ from pyinfra.api.arguments import CONNECTOR_ARGUMENT_KEYS
 from pyinfra.api.exceptions import ConnectError
 from pyinfra.connectors.ssh import SSHConnector
 
+from roles.remote.failing import HostFailed
+from roles.remote.limits import TooMuchOutput
 from roles.remote.snapshot import Input
 from sglangctl.startup.render import duration
 
@@ -100,6 +102,8 @@ class Link:
                     )
             except _NoAnswer:
                 reason = f"no answer for {duration(wait_s + ANSWER_S)}"
+            except TooMuchOutput as error:
+                raise HostFailed(str(error)) from None
             except (OSError, EOFError, SSHException) as error:
                 reason = str(error) or type(error).__name__
             else:

@@ -10,26 +10,23 @@ from __future__ import annotations
 import json
 from typing import Any
 
+import gevent
 from pyinfra.api import FactBase, StringCommand
 from pyinfra.api.command import QuoteString
 from pyinfra.api.exceptions import FactProcessError
 from pyinfra.context import host, state
 from typing_extensions import override
 
-from roles.remote import program
+from roles.remote import program, shape
+from roles.remote.failing import fail_host
+from roles.remote.limits import FACT_S
+from roles.remote.shape import WrongShape
 
-JSON = dict[str, Any]
+JSON = shape.JSON
 KEY = "sglang_provision_snapshot"
 ABSENT = "program_is_absent"
 RUNS = "program_runs"
 """In the document: whether this version of the program is on the host and starts."""
-SHAPE: dict[str, type] = {
-    "v": int,
-    "time": str,
-    "files": dict,
-    "users": dict,
-}
-"""What a probe's document always has."""
 
 
 class Input(list[str]):
@@ -69,18 +66,15 @@ class HostProbe(FactBase[JSON]):
     @override
     def process(self, output: list[str]) -> JSON:
         try:
-            document = json.loads("\n".join(output))
-        except ValueError as error:
-            raise FactProcessError(f"sglangctl probe did not answer with JSON: {error}") from None
-        if not isinstance(document, dict):
-            raise FactProcessError("sglangctl probe did not answer with an object")
-        wrong = [key for key, kind in SHAPE.items() if not isinstance(document.get(key), kind)]
-        if wrong and ABSENT not in document:
+            document = shape.parsed("\n".join(output))
+            if document == {ABSENT: True}:
+                return {ABSENT: True}
+            shape.check_time(shape.check(document, shape.PROBE)["time"])
+        except WrongShape as error:
             raise FactProcessError(
-                f"what answers as sglangctl probe is something else (without {', '.join(wrong)}): "
-                "is python3 on this host a real one?"
-            )
-        return document
+                f"what runs as sglangctl probe {error}; is python3 on this host a real one?"
+            ) from None
+        return dict(document)
 
 
 def snapshot(request: JSON) -> JSON | None:
@@ -90,17 +84,35 @@ def snapshot(request: JSON) -> JSON | None:
     if phase not in cached:
         # The failure is cached too: otherwise every operation asks a dead host again.
         wanted = json.dumps(request)
-        document = host.get_fact(HostProbe, _stdin=Input([wanted]))
+        document = read(_stdin=Input([wanted]))
         absent = document is not None and ABSENT in document
         if absent:
-            document = host.get_fact(
-                HostProbe, from_input=True, _stdin=Input([program.loader(wanted)])
-            )
+            document = read(from_input=True, _stdin=Input([program.loader(wanted)]))
+        if document is not None and not answers(document, request):
+            fail_host("sglangctl probe did not answer what it was asked for: deploy again")
+            document = None
         if document is not None:
             document[RUNS] = not absent
         cached[phase] = document
     found: JSON | None = cached[phase]
     return found
+
+
+def read(**arguments: Any) -> JSON | None:
+    """The fact; None when the host has failed over it. A host that never ends a command fails too."""
+    try:
+        with gevent.Timeout(FACT_S + 10, TimeoutError):
+            document: JSON | None = host.get_fact(HostProbe, _timeout=FACT_S, **arguments)
+    except TimeoutError:
+        fail_host(f"sglangctl probe did not end within {FACT_S} s: look at the host (top, dmesg)")
+        return None
+    return document or None  # a probe that printed nothing, too
+
+
+def answers(document: JSON, request: JSON) -> bool:
+    """Whether every path that was asked for is in the document: they are looked up by name."""
+    files = document.get("files") or {}
+    return ABSENT not in document and all(path in files for path in request.get("files") or ())
 
 
 def forget() -> None:

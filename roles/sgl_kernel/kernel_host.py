@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -11,9 +10,10 @@ from typing import Any
 from pyinfra.api import Host, State, StringCommand
 from pyinfra.api.command import QuoteString
 
-from roles.remote import follow, program
+from roles.remote import follow, program, shape
 from roles.remote.failing import HostFailed, say
 from roles.remote.link import Link, LinkLost
+from roles.remote.shape import WrongShape
 from roles.remote.steps import run_step
 from roles.remote.upload import upload
 from sglangctl.state.journal import Event
@@ -87,10 +87,11 @@ class KernelHost:
         arch = [f"--sm={sm}"] if sm else []
         ended = self.ask("survey", f"--venv={venv}", *arch, wait_s=120.0)
         try:
-            document = json.loads(ended.lines[0])
-        except (IndexError, ValueError):
-            raise HostFailed(f"sglangctl kernel survey does not answer: {ended.said}") from None
-        return dict(document)
+            return shape.check(shape.parsed(ended.lines[0]), shape.KERNEL)
+        except (IndexError, WrongShape) as error:
+            raise HostFailed(
+                f"sglangctl kernel survey does not answer: {ended.said or error}"
+            ) from None
 
     def put(self, path: str, content: bytes, mode: str = "0644") -> None:
         """A small file in one move."""

@@ -22,9 +22,9 @@ def test_a_probe_s_document() -> None:
     [
         ("hello", "did not answer with JSON"),
         ("[1]", "did not answer with an object"),
-        ("{}", "without v, time, files, users"),
-        (json.dumps({**GOOD, "files": None}), "without files"),
-        (json.dumps({**GOOD, "users": []}), "without users"),
+        ("{}", "the document is not as it must be .required"),
+        (json.dumps({**GOOD, "files": None}), "files is not as it must be"),
+        (json.dumps({**GOOD, "users": []}), "users is not as it must be"),
     ],
 )
 def test_anything_else_fails_its_own_host_alone(text: str, said: str) -> None:

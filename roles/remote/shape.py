@@ -1,0 +1,185 @@
+"""The shape of a probe's document, checked at one place.
+
+A host's answer is data: the host may be anybody's by now. What passes here can be worked on
+everywhere else without looking at types again; what does not fails its own host. Only what the
+roles read is described: a host with a newer or older program may say more.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+from datetime import datetime
+from typing import Any
+
+import jsonschema
+
+JSON = dict[str, Any]
+
+
+class WrongShape(Exception):
+    """What answers is not a probe, or not of this host's good will; the text says where."""
+
+
+def _text(limit: int = 64 * 1024) -> JSON:
+    return {"type": "string", "maxLength": limit}
+
+
+def _some(*types: str) -> JSON:
+    return {"type": [*types, "null"], "maxLength": 64 * 1024}
+
+
+def _object(required: str = "", /, **properties: JSON) -> JSON:
+    return {"type": "object", "properties": properties, "required": required.split()}
+
+
+def _by_name(item: JSON) -> JSON:
+    return {"type": "object", "additionalProperties": item}
+
+
+def _list(item: JSON) -> JSON:
+    return {"type": "array", "items": item}
+
+
+def _or_none(item: JSON) -> JSON:
+    return {**item, "type": [item["type"], "null"]}
+
+
+_NUMBER: JSON = {"type": "number"}
+_COUNT: JSON = {"type": "integer"}
+_TEXTS = _list(_text())
+_PAIR: JSON = {"type": ["array", "null"], "items": _some("string"), "minItems": 2, "maxItems": 2}
+_FILE: JSON = {
+    **_object(
+        "kind",
+        kind={"enum": ["file", "directory", "link", "other", "absent", "unknown"]},
+        mode=_text(),
+        owner=_text(),
+        group=_text(),
+        mtime=_NUMBER,
+        sha256=_text(),
+        text=_or_none(_text(512 * 1024)),
+        target=_text(),
+        reason=_text(),
+    ),
+    # A file and a folder are compared by these.
+    "if": {"properties": {"kind": {"enum": ["file", "directory"]}}},
+    "then": {
+        "required": ["mode", "owner", "group"],
+        "if": {"properties": {"kind": {"const": "file"}}},
+        "then": {"required": ["sha256"]},
+    },
+}
+_UNIT = _or_none(
+    {**_by_name({"type": ["string", "number", "null"]}), "properties": {"started": _some("number")}}
+)
+_STOPPED = _list(_object("pids", pids=_list(_COUNT)))
+_ENGINE = _object(
+    unit=_UNIT,
+    watch=_UNIT,
+    releases=_or_none(
+        _object(
+            current=_some("string"),
+            previous=_some("string"),
+            known_good=_some("string"),
+            staged=_or_none(_TEXTS),
+        )
+    ),
+    state=_or_none(_object(phase=_some("string"), time=_some("string", "number"))),
+    last=_or_none(
+        _object(start=_some("string"), outcome=_some("string"), stopped_by=_some("string"))
+    ),
+)
+_PLAN = _object(
+    lines=_or_none(_TEXTS),
+    units_to_stop=_or_none(_STOPPED),
+    containers_to_stop=_or_none(_STOPPED),
+    processes_to_end=_or_none(_list(_object("pid", pid=_COUNT))),
+)
+_KERNEL = _object(
+    venv=_some("string"),
+    sm={"type": ["string", "null"], "pattern": r"^[0-9]{2,3}$"},
+    machine=_some("string"),
+    torch=_some("string"),
+    cuda=_some("string"),
+    python={"type": ["string", "null"], "pattern": r"^cp3[0-9]{1,2}t?$"},
+    checked=_some("string"),
+    cuobjdump=_some("string"),
+    required=_PAIR,
+    pinned=_PAIR,
+    cached=_or_none(_TEXTS),
+    problems=_or_none(_TEXTS),
+    installed=_or_none(
+        _object(
+            verdict=_some("string"),
+            reason=_some("string"),
+            distribution=_some("string"),
+            version=_some("string"),
+            key=_some("string"),
+        )
+    ),
+)
+"""`python` and `sm` become parts of a key and of a command."""
+_OWNER = _object("pid name", pid=_COUNT, name=_text(), unit=_some("string"))
+_PROBE = _object(
+    "v time files users",
+    v=_COUNT,
+    time=_text(64),
+    uid=_COUNT,
+    program=_some("string"),
+    systemd=_some("string"),
+    files=_by_name(_FILE),
+    users=_by_name(_or_none(_object(group=_some("string")))),
+    gpus=_or_none(_list({"type": "object"})),
+    lock=_or_none(_object("sentence", sentence=_text(), engine=_some("string"))),
+    listening=_or_none(
+        _list(_object("port", port=_COUNT, owners=_or_none(_list(_OWNER)), address=_text()))
+    ),
+    engines=_or_none(_by_name(_ENGINE)),
+    plans=_by_name(_PLAN),
+    removals=_by_name(_object(lines=_or_none(_TEXTS), refused=_some("string", "boolean"))),
+    kernels=_by_name(_KERNEL),
+    reasons=_by_name(_text()),
+)
+PROBE = jsonschema.Draft202012Validator(_PROBE)
+"""Of `sglangctl probe`."""
+KERNEL = jsonschema.Draft202012Validator(_KERNEL)
+"""Of `sglangctl kernel survey`."""
+
+
+def parsed(text: str) -> Any:
+    """JSON of a host; WrongShape also for nesting and numbers that only an attacker writes."""
+    try:
+        return json.loads(text, parse_constant=_number, parse_float=_number)
+    except (ValueError, RecursionError) as error:
+        what = "too deeply nested" if isinstance(error, RecursionError) else str(error)
+        raise WrongShape(f"did not answer with JSON: {what}") from None
+
+
+def check(document: Any, shape: jsonschema.Draft202012Validator) -> JSON:
+    """The document itself; WrongShape where it is something else."""
+    if not isinstance(document, dict):
+        raise WrongShape("did not answer with an object")
+    error = next(shape.iter_errors(document), None)
+    if error is not None:
+        where = ".".join(str(part)[:80] for part in error.absolute_path) or "the document"
+        wanted = f"{error.validator} {str(error.validator_value)[:80]}"
+        raise WrongShape(f"answered with something else: {where} is not as it must be ({wanted})")
+    return document
+
+
+def check_time(text: str) -> None:
+    """WrongShape for what is no time of our days in UTC."""
+    try:
+        year = datetime.fromisoformat(text.replace("Z", "+00:00")).year
+    except ValueError:
+        year = 0
+    if not 1970 <= year <= 9000 or not text.endswith("Z"):
+        raise WrongShape(f"answered with something else: {text[:40]!r} is no time")
+
+
+def _number(text: str) -> float:
+    value = float(text)
+    if not math.isfinite(value):
+        raise ValueError(f"{text[:20]} is no number")
+    return value
