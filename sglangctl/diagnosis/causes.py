@@ -198,6 +198,58 @@ _ALL = (
         rule="an exit by one of these signals, or with status 0, after it served",
     ),
     Cause(
+        "jit-toolchain",
+        "a kernel could not be compiled at run time: a tool, a header or the right version is missing",
+        "read the compiler's line below; `ninja --version` and `nvcc --version` with the unit's PATH and "
+        "CUDA_HOME (`systemctl show sglang-NAME -p Environment`): packages ninja-build, build-essential, "
+        "python3-dev (Python.h) and a CUDA toolkit of at least 12.9 for SM 12.0",
+        rule="an exception in a frame that calls a compiler",
+    ),
+    Cause(
+        "environment-broken",
+        "packages of the venv, or libraries of the host, are missing or do not fit together",
+        "pin the package that the line below names in `install.packages`; the next deploy makes the "
+        "venv anew; for GLIBC and other libraries of the host a newer distribution or another wheel",
+    ),
+    Cause(
+        "backend-unsupported",
+        "a kernel that the flags chose does not run on this GPU",
+        "choose another attention-backend, moe-runner-backend or fp4-gemm-backend in the inventory "
+        "(triton and flashinfer run on SM 12.0; trtllm and FA3 kernels do not)",
+    ),
+    Cause(
+        "fabric-manager",
+        "the NVSwitch fabric is not up: the fabric manager does not run, or fits another driver",
+        "`systemctl status nvidia-fabricmanager`, and start it in the driver's own version; nvidia-smi "
+        "works without it",
+    ),
+    Cause(
+        "gpu-unavailable",
+        "a GPU is there and this engine may not use it: exclusive mode, MIG, or another cgroup's device",
+        "`nvidia-smi -q -d COMPUTE` and `nvidia-smi -i N -c DEFAULT`; `nvidia-smi mig -lgi` where MIG is "
+        "on; name GPUs by their number in `gpus`",
+    ),
+    Cause(
+        "peer-access",
+        "the GPUs cannot reach each other's memory, and custom all-reduce wants to",
+        "set the flag disable-custom-all-reduce, then the NCCL profile `safe`; IOMMU and ACS are the usual "
+        "reason on PCIe",
+    ),
+    Cause(
+        "too-many-tasks",
+        "the limit of processes and threads is reached",
+        "raise TasksMax in the unit (`systemctl show sglang-NAME -p TasksMax -p LimitNPROC`; the "
+        "container's pids limit too), or lower OPENBLAS_NUM_THREADS and OMP_NUM_THREADS",
+        rule="EAGAIN from fork or from the start of a thread",
+    ),
+    Cause(
+        "weights-unreadable",
+        "a file of the model is there and the engine's user cannot read it",
+        "`namei -l FILE` shows the folder or file: `chgrp -R` it to the engine's group and `chmod -R g+rX`; "
+        "what the unit's sandbox hides must lie elsewhere",
+        rule="the log calls a file missing that is there and not readable for the engine's user",
+    ),
+    Cause(
         "unknown",
         "it failed for a reason that is not in the list",
         "read the lines below; `sglangctl bundle NAME` collects everything for a report",

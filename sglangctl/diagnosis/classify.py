@@ -3,11 +3,19 @@
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 
 from sglangctl.diagnosis.signatures import find
 
 FOLDER = "making a folder"
+COMPILER = "calling a compiler"
+LOCK = "locking a file"
+MODEL_TYPE = "looking up the model type"
+PEERS = "connecting GPUs with each other"
+QUANTIZATION = "creating quantized weights"
+SEGMENT = "making a shared memory segment"
+TASK = "starting a process or thread"
 TOKENIZER = "reading the tokenizer's files"
 ARGUMENTS = "checking the arguments"
 WEIGHTS = "loading weights"
@@ -25,7 +33,9 @@ class Context:
     loading_drafter: bool = False
     """The drafter's weights are being loaded, not the target's."""
     doing: frozenset[str] = frozenset()
-    """What the traceback's frames pass through: FOLDER, TOKENIZER, ARGUMENTS, WEIGHTS."""
+    """What the traceback's frames pass through: FOLDER, TOKENIZER, ARGUMENTS, WEIGHTS, ..."""
+    unreadable: Mapping[str, str] = field(default_factory=dict)
+    """Files that are there and that the engine's user cannot read: path, and why."""
 
 
 @dataclass(frozen=True)
@@ -36,6 +46,12 @@ class Finding:
     line: str
     effect: bool = False
     """It is a consequence: any other finding goes first."""
+    vague: bool = False
+    """It says that something failed; a finding that says why goes first."""
+    hint: bool = False
+    """An engine may say it and go on."""
+    note: str = ""
+    """What was found out besides the line."""
 
 
 _CANNOT_MAKE = re.compile(
@@ -50,37 +66,93 @@ _NO_FIT = re.compile(
 _NO_JSON = re.compile(r"^(?:json\.decoder\.)?JSONDecodeError\b|^Exception: .*(?:EOF|expected)")
 
 
+# What an exception means by what was being done: (deed, its line, cause, whether it is vague).
+_DEEDS = (
+    (FOLDER, _CANNOT_MAKE, "cache-not-writable", False),
+    (
+        LOCK,
+        re.compile(r"^[\w.]*Error: \[Errno (?:13|30|37|38|95|116)\]"),
+        "cache-not-writable",
+        False,
+    ),
+    (TOKENIZER, _NO_JSON, "tokenizer-missing", False),
+    (TASK, re.compile(r"^(?:BlockingIOError|OSError): \[Errno 11\]"), "too-many-tasks", False),
+    (
+        SEGMENT,
+        re.compile(r"^(?:OSError|FileExistsError): \[Errno (?:12|17|28)\]"),
+        "shared-memory",
+        False,
+    ),
+    (
+        PEERS,
+        re.compile(
+            r"^[\w.]*Error: (?:CUDA|CUDART|CUDA driver) error: .*(?:invalid argument|invalid resource"
+            r"|invalid device context|not supported|not permitted)"
+        ),
+        "peer-access",
+        False,
+    ),
+    (MODEL_TYPE, re.compile(r"^KeyError\b"), "unsupported-model", False),
+)
+# The same for lines that no signature knows.
+_ELSE = (
+    (
+        COMPILER,
+        re.compile(r"^AssertionError\b|^[\w.]*(?:RuntimeError|CalledProcessError|Exception): "),
+        "jit-toolchain",
+        True,
+    ),
+    (WEIGHTS, _NO_FIT, "weights-corrupt", False),
+    (
+        QUANTIZATION,
+        re.compile(r"^(?:KeyError|AttributeError|NotImplementedError|AssertionError)\b"),
+        "unsupported-configuration",
+        False,
+    ),
+    (ARGUMENTS, _REFUSAL, "unsupported-configuration", False),
+)
+_BY_PATH = ("model-not-found", "weights-missing", "weights-unreadable", "tokenizer-missing")
+
+
 def classify(line: str, context: Context, exception: bool = False) -> Finding | None:
     """What `line` says about the cause; None for a line that says nothing.
 
     exception: it is the last line of a traceback, or belongs to that line's message.
     """
-    if exception and FOLDER in context.doing and _CANNOT_MAKE.match(line):
-        return Finding("cache-not-writable", line)
-    if exception and TOKENIZER in context.doing and _NO_JSON.match(line):
-        return Finding("tokenizer-missing", line)
+    doing = context.doing if exception else frozenset()
+    for deed, pattern, cause, vague in _DEEDS:
+        if deed in doing and pattern.match(line):
+            return Finding(cause, line, vague=vague)
     signature = find(line, exception)
-    if signature is None:
-        if exception and WEIGHTS in context.doing and _NO_FIT.match(line):
-            return Finding(_refine("weights-corrupt", line, context), line)
-        if exception and ARGUMENTS in context.doing and _REFUSAL.match(line):
-            return Finding("unsupported-configuration", line)
-        return None
-    return Finding(_refine(signature.cause, line, context), line, signature.effect)
+    if signature is not None:
+        cause, note = _refine(signature.cause, line, context)
+        return Finding(cause, line, signature.effect, signature.vague, signature.hint, note)
+    for deed, pattern, cause, vague in _ELSE:
+        if deed in doing and pattern.match(line):
+            return Finding(_refine(cause, line, context)[0], line, vague=vague)
+    return None
 
 
-def _refine(cause: str, line: str, context: Context) -> str:
-    """The same sentence of the engine means another thing for the drafter or the tokenizer."""
+def _refine(cause: str, line: str, context: Context) -> tuple[str, str]:
+    """The cause, and what else is known of it.
+
+    The same sentence of the engine means another thing for the drafter or the tokenizer, and for a
+    file that is there after all.
+    """
+    if cause in _BY_PATH:
+        for path, why in context.unreadable.items():
+            if _names(line, path):
+                return "weights-unreadable", why
     if cause == "model-not-found":
         if _names(line, context.drafter_path):
-            return "drafter-not-found"
+            return "drafter-not-found", ""
         if _names(line, context.tokenizer_path):
-            return "tokenizer-missing"
+            return "tokenizer-missing", ""
     if cause == "weights-missing" and _names(line, context.drafter_path):
-        return "drafter-not-found"
+        return "drafter-not-found", ""
     if cause == "weights-corrupt" and context.loading_drafter and "afetensor" not in line:
-        return "drafter-mismatch"
-    return cause
+        return "drafter-mismatch", ""
+    return cause, ""
 
 
 def _names(line: str, path: str | None) -> bool:

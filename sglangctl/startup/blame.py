@@ -56,7 +56,12 @@ def blame(startup: State, crash: Crash) -> Blame:
         return Blame("gpu-fault", True, (f"kernel log: Xid {xid}", *_log(crash.text)))
     if said is not None:
         where = f"{said.rank}: " if said.rank else ""
-        return Blame(said.finding.cause, True, (f"log: {where}{printable(said.finding.line)}",))
+        seen = [f"log: {where}{printable(said.finding.line)}"]
+        if said.finding.note:
+            seen.append(printable(said.finding.note))
+        elif said.finding.vague:
+            seen += [line for line in _telling(startup) if line not in seen]
+        return Blame(said.finding.cause, not said.finding.vague, tuple(seen[: _TELLING + 1]))
     if code == _SIGBUS:
         return _sigbus(startup, crash)
     if outside and code == 0 and startup.served:
@@ -79,13 +84,23 @@ def blame(startup: State, crash: Crash) -> Blame:
 
 
 def _said(startup: State, crash: Crash, effect: bool) -> Candidate | None:
-    """The line that names the cause: of a rank's own end first, then the earliest."""
+    """The line that names the cause.
+
+    Of a rank's own end first, then the earliest; a vague one only where no line says why. What an
+    engine may say and go on counts beside a vague one, or where no other exception ended it.
+    """
     recent = [
         candidate
         for candidate in startup.failures.candidates
         if candidate.finding.effect is effect and candidate.t >= crash.t - RECENT_S
     ]
     fatal = [candidate for candidate in recent if candidate.fatal]
+    if not fatal and any(item.fatal for item in startup.failures.exceptions):
+        recent = [candidate for candidate in recent if not candidate.finding.hint]
+    for pool in (fatal, recent):
+        for candidate in pool:
+            if not candidate.finding.vague:
+                return candidate
     return next(iter(fatal or recent), None)
 
 
@@ -138,9 +153,10 @@ def _telling(startup: State) -> tuple[str, ...]:
     raised = startup.failures.exceptions
     lines: list[str] = []
     for item in [r for r in raised if r.fatal] + [r for r in raised if not r.fatal]:
-        line = f"log: {item.rank + ': ' if item.rank else ''}{printable(item.text)}"
-        if line not in lines:
-            lines.append(line)
+        for text in (item.text, item.detail):
+            line = f"log: {item.rank + ': ' if item.rank else ''}{printable(text)}"
+            if text and line not in lines:
+                lines.append(line)
     return tuple(lines[:_TELLING])
 
 

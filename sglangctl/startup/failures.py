@@ -13,7 +13,14 @@ from dataclasses import dataclass, replace
 
 from sglangctl.diagnosis.classify import (
     ARGUMENTS,
+    COMPILER,
     FOLDER,
+    LOCK,
+    MODEL_TYPE,
+    PEERS,
+    QUANTIZATION,
+    SEGMENT,
+    TASK,
     TOKENIZER,
     WEIGHTS,
     Context,
@@ -40,12 +47,39 @@ _FRAMES = (
     ("/arg_groups/", ARGUMENTS),
     ("load_weights(", WEIGHTS),
     ("weight_loader(", WEIGHTS),
+    ("create_weights", QUANTIZATION),
+    ("CONFIG_MAPPING", MODEL_TYPE),
+    ("filelock", LOCK),
+    ("fcntl.flock", LOCK),
+    ("fcntl.lockf", LOCK),
+    ("_fork_exec(", TASK),
+    ("os.fork(", TASK),
+    ("start_new_thread(", TASK),
+    ("shared_memory.py", SEGMENT),
+    ("custom_all_reduce", PEERS),
+    ("register_graph_buffers", PEERS),
+    ("cuda_home", COMPILER),
+    ("CUDA_HOME", COMPILER),
+    ("find_nvcc", COMPILER),
+    ("get_nvcc", COMPILER),
+    ("run_ninja", COMPILER),
+    ("build_ninja", COMPILER),
+    ("_ninja_build", COMPILER),
+    ("/triton/runtime/build.py", COMPILER),
+    ("_inductor/cpp_builder.py", COMPILER),
 )
 
 _EXCEPTION = re.compile(r"^[A-Za-z_][\w.]*(?:Error|Exception|Interrupt|Exit|Timeout|Failure)\b:?")
 _CRASHED = re.compile(r"^Subprocess (\S+) \(pid=\d+\) crashed with exit code (-?\d+)")
 _DIED = re.compile(r"Rank (\d+) scheduler died during initialization \(exit code: (-?\d+)\)")
 _TERMINATED = re.compile(r"^Scheduler or DataParallelController (\S+) terminated with (-?\d+)")
+_SITE = re.compile(r"^Error processing line \d+ of \S+\.pth:")
+_SITE_LINES = 16
+"""Python's own report of a .pth file that it cannot use, to "Remainder of file ignored"."""
+_DECIDING = re.compile(
+    r"\b(?:fatal|error|Error|failed|cannot|can't|could not|not found|No such|denied|invalid|unsupported"
+    r"|Unsupported|refused|mismatch|missing|undefined)\b"
+)
 _DEAD = re.compile(r"^Rank (\d+) scheduler is dead\b")
 _HIT = re.compile(r"^(\w+) hit an exception: ")
 
@@ -69,6 +103,8 @@ class Raised:
     rank: str
     text: str
     fatal: bool
+    detail: str = ""
+    """The line of its message that says most."""
 
 
 @dataclass(frozen=True)
@@ -110,6 +146,7 @@ class Failures:
         self.no_tokenizer = ""
         """The engine's warning that the model has no tokenizer; it goes on with an empty one."""
         self._traceback: _Traceback | None = None
+        self._site_left = 0
 
     @property
     def open(self) -> bool:
@@ -158,6 +195,8 @@ class Failures:
         """Take a line that the phase machine has no use for."""
         text = line.text[:LINE_LIMIT]
         rank = line.rank
+        if rank is None and self._site(text):
+            return
         if rank is not None:
             self._message(t, text, rank)
         elif text.startswith("Initialization failed") or text.startswith("Subprocess "):
@@ -196,6 +235,16 @@ class Failures:
         elif finding.cause == "watchdog":
             self._said(Crash(t, "watchdog", text))
 
+    def _site(self, text: str) -> bool:
+        """Whether the line belongs to the report of a .pth file: Python goes on without it."""
+        if _SITE.match(text):
+            self._site_left = _SITE_LINES
+            return True
+        if not self._site_left:
+            return False
+        self._site_left -= 1
+        return text[:2] == "  " or text == "Remainder of file ignored"
+
     def _begin(self, text: str, rank: str | None) -> None:
         """A traceback begins, of its own or as the next link of a chain."""
         before = self._traceback
@@ -228,6 +277,8 @@ class Failures:
         died = _DIED.search(text)
         if died:
             self._exception(t, text, traceback)
+        elif self.exceptions and not self.exceptions[-1].detail and _DECIDING.search(text):
+            self.exceptions[-1] = replace(self.exceptions[-1], detail=text)
         if not traceback.message_left:
             self._traceback = None
         return True

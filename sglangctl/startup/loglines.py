@@ -90,10 +90,14 @@ def _append(lines: list[Line], part: str) -> None:
     if "\x1b" in part:
         part = _ANSI.sub("", part)
     at = part.find("[20", 1)
-    if at > 0 and "%" in part[:at] and _PREFIX.match(part, at):
-        # A message that was written behind a progress bar which had not ended its line.
-        lines.append(Line(part[:at], None))
-        part = part[at:]
+    while at > 0:
+        if "%" in part[:at] and _PREFIX.match(part, at):
+            # A message that was written behind a progress bar which had not ended its line.
+            lines.append(Line(part[:at], None))
+            part = part[at:]
+            break
+        # The bar's own clock may stand at [20:15.
+        at = part.find("[20", at + 1)
     if part.startswith("[20"):
         match = _PREFIX.match(part)
         if match:

@@ -8,17 +8,30 @@ the last line of a traceback.
 
 from __future__ import annotations
 
-from sglangctl.diagnosis.signatures import flags, kernels, memory, model, ranks, refusals
+from sglangctl.diagnosis.signatures import (
+    environment,
+    flags,
+    gpus,
+    kernels,
+    memory,
+    model,
+    ranks,
+    refusals,
+    toolchain,
+)
 from sglangctl.diagnosis.signatures.base import ANY, EXCEPTION, Signature
 
 __all__ = ["ANY", "EXCEPTION", "SIGNATURES", "Signature", "find"]
 
 SIGNATURES = (
     *flags.SIGNATURES,
+    *gpus.SIGNATURES,
+    *toolchain.SIGNATURES,
     *kernels.SIGNATURES,
     *memory.SIGNATURES,
     *model.SIGNATURES,
     *ranks.SIGNATURES,
+    *environment.SIGNATURES,
     *refusals.SIGNATURES,
 )
 
@@ -40,6 +53,39 @@ TRIGGERS = (
     "current compute capability",
     "draft vocab",
     "inimum required version",
+    "RLIMIT_NPROC",
+    "Arch conditional",
+    "LLVM ERROR",
+    "Resource temporarily unavailable",
+    "ystem not yet",
+    "ied due to signal",
+    "annot find",
+    "not found",
+    "undefined reference",
+    "unsupported",
+    "nvalid argument",
+    "out of range",
+    "bad_alloc",
+    "NVIDIA driver",
+    "NVIDIA-SMI",
+    "device handle",
+    "the bus",
+    "is lost",
+    "finish loading",
+    "out of resource",
+    "hread",
+    "fork: ",
+    "open source file",
+    "CUDA unknown",
+)
+# What an engine says and goes on.
+NOISE = (
+    "Ignore import error",
+    "To silence this warning",
+    "is deprecated",
+    "DeprecationWarning",
+    "FutureWarning",
+    "Remainder of file ignored",
 )
 
 
@@ -47,7 +93,7 @@ def find(line: str, exception: bool = False) -> Signature | None:
     """The first signature that `line` matches; exception: the line ends a traceback."""
     if not any(trigger in line for trigger in TRIGGERS):
         return None
-    if "Ignore import error" in line:
+    if any(noise in line for noise in NOISE):
         return None
     for signature in SIGNATURES:
         if signature.matches(line, exception):

@@ -13,6 +13,13 @@ CPU = "SGLang 0.5.23 on a CPU"
 SOURCE = "SGLang 0.5.23, source"
 REPORT = "public report"
 TORCH = "PyTorch"
+CUDA = "CUDA"
+NVML = "NVML"
+FLASHINFER = "FlashInfer"
+TRITON = "Triton"
+COMPILER = "gcc, nvcc"
+PYTHON = "Python"
+TRANSFORMERS = "Transformers"
 
 
 @dataclass(frozen=True)
@@ -28,6 +35,11 @@ class Signature:
     where: str = ANY
     effect: bool = False
     """True: the line tells of a consequence (a peer is gone), so that any other cause goes first."""
+    vague: bool = False
+    """True: it says that something failed, not why: a line that says why goes first."""
+    hint: bool = False
+    """True: an engine may say this and go on (a compiler's error before it takes another kernel):
+    outside of the fatal exception it counts only beside a vague one, or where there is none."""
 
     def matches(self, line: str, exception: bool) -> bool:
         """Whether `line` is this signature's; exception: it ends a traceback."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from sglangctl.diagnosis.signatures.base import CPU, H200, SOURCE, TORCH, Signature
+from sglangctl.diagnosis.signatures.base import CPU, EXCEPTION, H200, SOURCE, TORCH, Signature
 
 SIGNATURES = (
     # The port: found only after the whole load.
@@ -29,10 +29,18 @@ SIGNATURES = (
     ),
     Signature(
         "port-taken",
-        "is not available in",
-        "ValueError: port at 30233 is not available in 30 seconds.",
+        "is not available",
+        "ValueError: metrics_port at 40290 is not available in 30 seconds.",
         SOURCE,
-        r"\bport\b.* is not available in \d+ seconds",
+        r"(?:port|Port) (?:at )?\d+ is not available",
+    ),
+    Signature(
+        "port-taken",
+        "already in use",
+        "RuntimeError: Port 30000 is already in use by another process",
+        SOURCE,
+        r"\b[Pp]ort:? \d+ is already in use",
+        EXCEPTION,
     ),
     # Flags, found by argparse before anything else.
     Signature(
@@ -60,12 +68,14 @@ SIGNATURES = (
         ": error: argument ",
         "launch_server.py: error: argument --attention-backend: invalid choice: 'fa9'",
         SOURCE,
-        r": error: argument \S+.*: (?:invalid|expected|not allowed|ignored explicit)",
+        r"^[^:]{1,200}: error: argument -",
     ),
     Signature(
         "unsupported-configuration",
-        ": error: the following arguments are required",
+        ": error: ",
         "launch_server.py: error: the following arguments are required: --model-path",
         SOURCE,
+        # argparse's own form: the program's name, not a file with a line.
+        r"^(?:\S+\.py|sglang(?: [\w-]+){0,2}|python\S*(?: -m \S+)?): error: ",
     ),
 )

@@ -1,16 +1,21 @@
-"""The kernels, the driver and the GPUs."""
+"""The kernels: broken, without code for this GPU, or not able to run on it."""
 
 from __future__ import annotations
 
 from sglangctl.diagnosis.signatures.base import (
     CPU,
+    CUDA,
     EXCEPTION,
+    FLASHINFER,
     H200,
     REPORT,
     SOURCE,
     TORCH,
+    TRITON,
     Signature,
 )
+
+_OURS = r"(?:sgl_kernel|common_ops|flash_ops|flashmla_ops|spatial_ops|infllm_ops)"
 
 SIGNATURES = (
     # The kernel's .so.
@@ -21,19 +26,13 @@ SIGNATURES = (
         H200,
     ),
     Signature(
-        "driver-mismatch",
-        "libcuda.so.1: cannot open",
-        "ImportError: libcuda.so.1: cannot open shared object file: No such file or directory",
-        CPU,
-        where=EXCEPTION,
-    ),
-    Signature(
         "kernel-broken",
         "undefined symbol",
         "ImportError: /opt/engine/site/sgl_kernel/sm100/common_ops.abi3.so: undefined symbol: "
         "_ZN3c104cuda9SetDeviceEab",
         REPORT,
-        where=EXCEPTION,
+        rf"{_OURS}.{{0,300}}undefined symbol",
+        EXCEPTION,
     ),
     Signature(
         "kernel-broken",
@@ -48,7 +47,7 @@ SIGNATURES = (
         "sgl_kernel",
         "ModuleNotFoundError: No module named 'sgl_kernel'",
         CPU,
-        r"(?:ModuleNotFoundError|ImportError): .*sgl_kernel",
+        r"^(?:ModuleNotFoundError|ImportError): (?!.*GLIBC).*sgl_kernel",
         EXCEPTION,
     ),
     Signature(
@@ -67,6 +66,7 @@ SIGNATURES = (
         SOURCE,
         r"(?:sgl-kernel|sglang-kernel)\b.*minimum required version",
     ),
+    # No code for this GPU.
     Signature(
         "no-kernel-image",
         "no kernel image is available",
@@ -75,9 +75,9 @@ SIGNATURES = (
     ),
     Signature(
         "no-kernel-image",
-        "is not defined for option 'gpu-name'",
-        "ptxas fatal   : Value 'sm_120a' is not defined for option 'gpu-name'",
-        REPORT,
+        "device kernel image is invalid",
+        "RuntimeError: Triton Error [CUDA]: device kernel image is invalid",
+        CUDA,
     ),
     Signature(
         "no-kernel-image",
@@ -86,79 +86,76 @@ SIGNATURES = (
         "capability",
         "sglang-kernel 0.4.10, strings of the wheel",
     ),
-    # The driver and the GPUs.
+    # A kernel that the flags chose, and that does not run here.
     Signature(
-        "too-few-gpus",
-        "invalid device ordinal",
-        "torch.AcceleratorError: CUDA error: invalid device ordinal",
-        H200,
+        "backend-unsupported",
+        "out of resource",
+        "triton.runtime.errors.OutOfResources: out of resource: shared memory, Required: 131072, "
+        "Hardware limit: 101376. Reducing block sizes or `num_stages` may help.",
+        TRITON,
+        r"out of resources?: (?:shared memory|threads|tensor memory|registers)",
     ),
     Signature(
-        "too-few-gpus",
-        "No CUDA GPUs are available",
-        "RuntimeError: No CUDA GPUs are available",
-        TORCH,
-        where=EXCEPTION,
-    ),
-    Signature(
-        "too-few-gpus",
-        "No accelerator (",
-        "RuntimeError: No accelerator (CUDA, XPU, HPU, NPU, MUSA, MPS) or platform plugin is "
-        "available.",
-        SOURCE,
-    ),
-    Signature(
-        "driver-mismatch",
-        "NVIDIA driver on your system",
-        "RuntimeError: The NVIDIA driver on your system is too old (found version 12040).",
-        TORCH,
-        r"too old|Found no NVIDIA driver",
+        "backend-unsupported",
+        "nsupported arch",
+        "tvm.error.InternalError: Error in function 'TllmGenFmhaRunner' at fmhaRunner.cuh:37: "
+        "Unsupported architecture",
+        FLASHINFER,
+        r"[Uu]nsupported arch(?:itecture)?\b(?!.*For[A-Z])",
         EXCEPTION,
     ),
     Signature(
-        "driver-mismatch",
-        "CUDA driver version is insufficient",
-        "RuntimeError: CUDA error: CUDA driver version is insufficient for CUDA runtime version",
+        "backend-unsupported",
+        "ailed to",
+        "RuntimeError: Failed to initialize cutlass FP4 gemm on sm120. Error: Error Internal",
+        FLASHINFER,
+        r"[Ff]ailed to (?:initialize|run|implement)\b.{0,60}(?:[Gg][Ee][Mm][Mm]|cutlass|CUTLASS)|"
+        r"(?:[Gg][Ee][Mm][Mm]|cutlass|CUTLASS)\b.{0,60}[Ff]ailed to (?:initialize|run|implement)|"
+        r"[Gg][Ee][Mm][Mm] [Rr]unner.{0,80}[Ff]ailed",
+        EXCEPTION,
+    ),
+    Signature(
+        "backend-unsupported",
+        "Error ",
+        "RuntimeError: Error Internal",
+        "CUTLASS: its status, from an NVFP4 kernel",
+        r"^RuntimeError: (?:.{0,120}[:\]] )?Error (?:Internal|Not Supported|Arch Mismatch|"
+        r"Misaligned Operand|Invalid Problem|Invalid Layout|Workspace Null)\b",
+        EXCEPTION,
+    ),
+    Signature(
+        "backend-unsupported",
+        "Arch conditional MMA",
+        "ERROR : Arch conditional MMA instruction used without targeting appropriate compute "
+        "capability. Aborting.",
+        "CUTLASS",
+    ),
+    Signature(
+        "backend-unsupported",
+        "LLVM ERROR",
+        "LLVM ERROR: Cannot select: intrinsic %llvm.nvvm.tcgen05.wait.ld",
+        TRITON,
+        r"LLVM ERROR: Cannot select",
+    ),
+    Signature(
+        "backend-unsupported",
+        "too many resources requested for launch",
+        "RuntimeError: CUDA error: too many resources requested for launch",
+        CUDA,
+    ),
+    Signature(
+        "backend-unsupported",
+        "_STATUS_",
+        "RuntimeError: cuDNN error: CUDNN_STATUS_NOT_SUPPORTED",
         TORCH,
+        r"CU(?:DNN|BLAS)_STATUS_(?:NOT_SUPPORTED|ARCH_MISMATCH)",
+        EXCEPTION,
     ),
     Signature(
-        "driver-mismatch",
-        "Driver/library version mismatch",
-        "pynvml.NVMLError_LibRmVersionMismatch: Driver/library version mismatch",
-        "NVML",
-    ),
-    Signature(
-        "driver-mismatch",
-        "forward compatibility was attempted",
-        "Error 804: forward compatibility was attempted on non supported HW",
-        "CUDA",
-    ),
-    Signature(
-        "driver-mismatch",
-        "unsupported display driver / cuda driver combination",
-        "RuntimeError: Error 803: system has unsupported display driver / cuda driver combination",
-        "CUDA",
-    ),
-    Signature(
-        "driver-mismatch",
-        "active drivers ([])",
-        "RuntimeError: 0 active drivers ([]). There should only be one.",
-        f"{CPU} (Triton without a GPU)",
+        "backend-unsupported",
+        "No valid execution plans",
+        "cudnn._compiled_module.cudnnGraphNotSupportedError: No valid execution plans built.",
+        "cuDNN",
         where=EXCEPTION,
-    ),
-    Signature(
-        "gpu-fault",
-        "CUDA error: ",
-        "torch.AcceleratorError: CUDA error: an illegal memory access was encountered",
-        TORCH,
-        r"CUDA error: (?:an illegal memory access|unspecified launch failure|uncorrectable ECC|"
-        r"misaligned address|an illegal instruction|device-side assert|hardware stack error|"
-        r"uncorrectable NVLink|unknown error|GPU is lost)",
-    ),
-    Signature(
-        "gpu-fault",
-        "Xid (",
-        "NVRM: Xid (PCI:0000:41:00): 79, pid=812, GPU has fallen off the bus.",
-        "NVIDIA driver",
     ),
 )

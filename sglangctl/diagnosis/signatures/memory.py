@@ -5,6 +5,25 @@ from __future__ import annotations
 from sglangctl.diagnosis.signatures.base import EXCEPTION, H200, REPORT, SOURCE, TORCH, Signature
 
 SIGNATURES = (
+    # Where the model lies, not a cache of ours: a hub's cache holds weights too.
+    Signature(
+        "weights-unreadable",
+        "ermission denied",
+        "PermissionError: [Errno 13] Permission denied: '/models/m/model-00001-of-00006.safetensors'",
+        "Python, safetensors",
+        r"ermission denied.{0,400}\.(?:safetensors|safetensors\.index\.json|bin|pt|pth|gguf)\b|"
+        r"\.(?:safetensors|bin|pt|pth|gguf)\b.{0,60}[Pp]ermission denied|"
+        r"SafetensorError.*[Pp]ermission denied",
+        EXCEPTION,
+    ),
+    Signature(
+        "weights-unreadable",
+        "Errno",
+        "OSError: [Errno 116] Stale file handle: '/models/m/model-00002-of-00006.safetensors'",
+        "Python, on a network file system",
+        r"\[Errno (?:1|5|13|116|121)\].{0,400}\.(?:safetensors|safetensors\.index\.json|gguf)\b",
+        EXCEPTION,
+    ),
     Signature(
         "gpu-out-of-memory",
         "CUDA out of memory",
@@ -16,6 +35,21 @@ SIGNATURES = (
         "CUDA error: out of memory",
         "torch.AcceleratorError: CUDA error: out of memory",
         TORCH,
+    ),
+    Signature(
+        "gpu-out-of-memory",
+        "out of memory",
+        "RuntimeError: Triton Error [CUDA]: out of memory",
+        f"Triton; {TORCH}; NCCL",
+        r"(?:\[CUDA\]: |cudaMalloc failed: |Cuda failure(?: \d+)? '|CUDA error 2: |"
+        r"CUDART error: |cuMem\w+ failed.{0,40})out of memory",
+    ),
+    Signature(
+        "gpu-out-of-memory",
+        "CUDA_ERROR_OUT_OF_MEMORY",
+        "RuntimeError: CUDA driver error: CUDA_ERROR_OUT_OF_MEMORY",
+        "CUDA",
+        where=EXCEPTION,
     ),
     Signature(
         "gpu-out-of-memory",
@@ -60,20 +94,81 @@ SIGNATURES = (
         "Python",
         where=EXCEPTION,
     ),
-    Signature("host-out-of-memory", "MemoryError", "MemoryError", "Python", r"^MemoryError\b"),
+    Signature(
+        "host-out-of-memory",
+        "MemoryError",
+        "MemoryError",
+        "Python, NumPy",
+        r"^(?:[\w.]+\.)?_?(?:Array)?MemoryError\b",
+    ),
+    Signature(
+        "host-out-of-memory",
+        "ost memory",
+        "ValueError: Not enough host memory available. Requesting 40.00 GB but only have 4.87 GB free. "
+        "Please reduce the size of the hierarchical cache.",
+        SOURCE,
+        r"[Nn]ot enough host memory|[Ii]nsufficient host memory|[Hh]ost memory.{0,60}exhausted",
+        EXCEPTION,
+    ),
+    Signature(
+        "host-out-of-memory",
+        "std::bad_alloc",
+        "terminate called after throwing an instance of 'std::bad_alloc'",
+        "C++",
+    ),
     Signature(
         "shared-memory",
         "/dev/shm",
         "OSError: [Errno 28] No space left on device: '/dev/shm/sgl_shm_mm_0'",
         REPORT,
-        r"No space left on device|Error while (?:creating|attaching to) shared memory segment",
+        # Attaching fails where the other rank is gone, however much room there is.
+        r"No space left on device|Error while creating shared memory segment|[Nn]ot enough space",
     ),
     Signature(
         "shared-memory",
         "shared memory",
         "RuntimeError: unable to allocate shared memory(shm) for file </torch_812_0>: Success (0)",
         TORCH,
-        r"unable to (?:open|allocate|mmap|resize).*shared memory|insufficient shared memory",
+        r"unable to (?:open|allocate|mmap|resize).*shared memory|insufficient shared memory|"
+        r"out of shared memory|shared memory \(shm\).{0,80}(?:exhausted|full)",
+    ),
+    # The limit of processes and threads.
+    Signature(
+        "too-many-tasks",
+        "start new thread",
+        "RuntimeError: can't start new thread",
+        "Python",
+        r"can(?:'|no)t start new thread",
+        EXCEPTION,
+    ),
+    Signature(
+        "too-many-tasks",
+        "hread",
+        "OpenBLAS blas_thread_init: pthread_create failed for thread 50 of 64: Resource temporarily "
+        "unavailable",
+        "OpenBLAS, libgomp",
+        r"pthread_create.{0,80}(?:failed|Resource temporarily unavailable)|"
+        r"[Tt]hread creation failed|(?:unable|failed) to create (?:a )?(?:new )?(?:native |worker )?thread",
+    ),
+    Signature(
+        "too-many-tasks",
+        "OMP: Error #34",
+        "OMP: Error #34: System unable to allocate necessary resources for OMP thread",
+        "OpenMP",
+    ),
+    Signature(
+        "too-many-tasks",
+        "Resource temporarily unavailable",
+        "bash: fork: retry: Resource temporarily unavailable",
+        "bash, C++",
+        r"\bfork: |^ *what\(\): +Resource temporarily unavailable",
+    ),
+    Signature(
+        "too-many-tasks",
+        "RLIMIT_NPROC",
+        "OpenBLAS blas_thread_init: RLIMIT_NPROC 4096 current, 513046 max",
+        "OpenBLAS",
+        r"RLIMIT_NPROC \d",
     ),
     Signature(
         "disk-full",
@@ -100,7 +195,15 @@ SIGNATURES = (
         "cache",
         "PermissionError: [Errno 13] Permission denied: '/home/sglang/.cache/flashinfer'",
         H200,
-        r"(?:PermissionError|OSError): \[Errno (?:13|30)\].*cache",
+        r"(?:PermissionError|OSError): \[Errno (?:13|30|37|38|95|116)\].*cache",
         EXCEPTION,
+    ),
+    Signature(
+        "cache-not-writable",
+        "cache directory permissions",
+        "OSError: PermissionError at /var/cache/hub when downloading m. Check cache directory "
+        "permissions.",
+        "Transformers",
+        where=EXCEPTION,
     ),
 )

@@ -30,6 +30,22 @@ SIGNATURES = (
         EXCEPTION,
     ),
     Signature(
+        "tokenizer-missing",
+        "Converting from",
+        "ValueError: Converting from Tiktoken failed, if a converter for SentencePiece is available, "
+        "provide a model path with a SentencePiece tokenizer.model file.",
+        "Transformers",
+        r"Converting from (?:\w+ and )?(?:Tiktoken|SentencePiece)\b.{0,40}failed",
+        EXCEPTION,
+    ),
+    Signature(
+        "tokenizer-missing",
+        "variant of untagged enum",
+        "Exception: data did not match any variant of untagged enum ModelWrapper at line 757479",
+        "tokenizers",
+        where=EXCEPTION,
+    ),
+    Signature(
         "unsupported-model",
         "does not recognize this architecture",
         "ValueError: The checkpoint you are trying to load has model type `nonesuch` but "
@@ -42,6 +58,23 @@ SIGNATURES = (
         "ValueError: Model architectures ['NoSuchForCausalLM'] are not supported for now.",
         f"{H200}; {SOURCE}",
         r"[Aa]rchitectures? .*(?:not supported|failed to be inspected)",
+        EXCEPTION,
+    ),
+    Signature(
+        "unsupported-model",
+        "nsupported ",
+        "ValueError: Unsupported architectures: FooForCausalLM. Supported list: ['LlamaForCausalLM']",
+        SOURCE,
+        r"[Uu]nsupported (?:model )?(?:architectures?|type)s?\b.{0,20}(?:For[A-Z]|model[ _]type)|"
+        r"[Uu]nsupported model(?: type)?: ",
+        EXCEPTION,
+    ),
+    Signature(
+        "unsupported-model",
+        "onfiguration class",
+        "ValueError: Unrecognized configuration class <class 'FooConfig'> for this kind of AutoModel",
+        "Transformers",
+        r"Unrecognized configuration class",
         EXCEPTION,
     ),
     Signature(
@@ -72,6 +105,13 @@ SIGNATURES = (
         "Cannot find any model weights",
         "RuntimeError: Cannot find any model weights with `/models/m`",
         SOURCE,
+    ),
+    Signature(
+        "weights-missing",
+        "(os error 2)",
+        "safetensors_rust.SafetensorError: Error while opening: No such file or directory (os error 2)",
+        "safetensors",
+        r"SafetensorError",
     ),
     Signature(
         "weights-missing",
@@ -107,6 +147,22 @@ SIGNATURES = (
         "ValueError: Model LlamaForCausalLM does not implement set_eagle3_layers_to_capture",
         SOURCE,
         r"eagle3",
+    ),
+    Signature(
+        "drafter-mismatch",
+        "has no attribute",
+        "AttributeError: 'Qwen2ForCausalLM' object has no attribute 'set_embed'",
+        "public report",
+        r"object has no attribute '(?:set_embed\w*|get_embed_and_head|set_eagle3_layers_to_capture|"
+        r"hot_token_id|capture_aux_hidden_states|set_embed_and_head|load_lm_head\w*)'",
+        EXCEPTION,
+    ),
+    Signature(
+        "drafter-mismatch",
+        "hot_token_id",
+        "KeyError: 'hot_token_id'",
+        SOURCE,
+        where=EXCEPTION,
     ),
     Signature(
         "drafter-mismatch",
@@ -158,7 +214,15 @@ SIGNATURES = (
         "OSError: /models/m does not appear to have a file named config.json.",
         "Transformers",
         r"(?:does not appear to have a file named |No such file or directory: .*/|"
-        r"Permission denied: .*/|`model_type` key in its )config\.json",
+        r"`model_type` key in its )config\.json",
+        EXCEPTION,
+    ),
+    Signature(
+        "weights-unreadable",
+        "Permission denied",
+        "PermissionError: [Errno 13] Permission denied: '/models/m/config.json'",
+        "Python",
+        r"/(?:config|generation_config|tokenizer\w*|preprocessor_config)\.(?:json|model)\b",
         EXCEPTION,
     ),
     Signature(

@@ -43,6 +43,13 @@ SIGNATURES = (
         EXCEPTION,
     ),
     Signature(
+        "nccl-timeout",
+        "other ranks that didn't finish loading",
+        "ValueError: TP rank 1 could finish the model loading, but there are other ranks that didn't "
+        "finish loading. It is likely due to unexpected failures (e.g., OOM) or a slow node.",
+        SOURCE,
+    ),
+    Signature(
         "nccl-error",
         "no socket interface found",
         "vm:2531:2531 [0] bootstrap.cc:106 NCCL WARN Bootstrap : no socket interface found",
@@ -54,6 +61,7 @@ SIGNATURES = (
         "RuntimeError: NCCL error: invalid usage (run with NCCL_DEBUG=WARN for details)",
         H200,
         where=EXCEPTION,
+        vague=True,
     ),
     Signature(
         "nccl-error",
@@ -62,6 +70,7 @@ SIGNATURES = (
         TORCH,
         r"nccl(?:UnhandledCuda|System|Internal|InvalidArgument|InvalidUsage)(?:Error)?\b",
         EXCEPTION,
+        vague=True,
     ),
     # The engine's own verdicts.
     Signature(

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from sglangctl.diagnosis.signatures.base import CPU, EXCEPTION, H200, SOURCE, Signature
+from sglangctl.diagnosis.signatures.base import CPU, EXCEPTION, H200, Signature
 
 # An interpreter's class name before a message: "torch.AcceleratorError: CUDA error: ...".
 _REFUSED = (
@@ -10,7 +10,7 @@ _REFUSED = (
     r"unsupported|Unsupported|only support|does not support)|"
     r"^[\w.]*(?:ValueError|AssertionError|NotImplementedError|ValidationError)\b.*(?:divisible|"
     r"not a multiple|support|compatible|conflict|exclusive|must |should |requires|required|"
-    r"annot |can not |greater than|larger than|exceed|alidation error)"
+    r"annot |can not |does not match|do not match|greater than|larger than|exceed|alidation error)"
 )
 
 SIGNATURES = (
@@ -40,10 +40,17 @@ SIGNATURES = (
     ),
     Signature(
         "unsupported-configuration",
-        "Could not find nvcc",
-        "RuntimeError: Could not find nvcc. Please set CUDA_HOME",
-        SOURCE,
-        where=EXCEPTION,
+        "nvalid argument",
+        "setting membind: Invalid argument",
+        "numactl",
+        r"^(?:numactl: )?(?:setting|set_mempolicy|mbind|sched_setaffinity)\b.{0,40}: Invalid argument",
+    ),
+    Signature(
+        "unsupported-configuration",
+        "is out of range",
+        "libnuma: Warning: cpu argument 0-63 is out of range",
+        "numactl",
+        r"(?:libnuma: Warning: )?\b(?:node|cpu) argument \S+ is out of range",
     ),
     Signature(
         "unsupported-configuration",

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import time
 from pathlib import Path
 
 import pytest
@@ -32,7 +33,8 @@ CLOSED = (
     "port-taken too-few-gpus gpu-out-of-memory host-out-of-memory nccl-error nccl-timeout "
     "rank-died rank-stopped kernel-broken no-kernel-image driver-mismatch gpu-fault "
     "cache-not-writable disk-full too-many-files shared-memory warmup-failed watchdog "
-    "terminated killed unknown"
+    "terminated killed jit-toolchain environment-broken backend-unsupported fabric-manager "
+    "gpu-unavailable peer-access too-many-tasks weights-unreadable unknown"
 )
 
 
@@ -198,3 +200,23 @@ def test_a_damaged_file_of_the_drafter_is_a_damaged_file() -> None:
 def test_advice_of_a_failed_capture_is_not_its_cause() -> None:
     line = "1. set --mem-fraction-static to a smaller value (e.g., 0.8 or 0.7)"
     assert classify(line, Context(), exception=True) is None
+
+
+@pytest.mark.parametrize("signature", SIGNATURES, ids=lambda s: f"{s.cause}: {s.needle}")
+def test_no_line_takes_a_signature_long(signature: signatures.Signature) -> None:
+    """The log is the engine's own: whatever stands in a line of 4,000 characters."""
+    needle, example = signature.needle, signature.example
+    begun = time.process_time()
+    for line in (
+        example * 40,
+        example[: len(example) // 2] * 60,
+        needle * 400,
+        ("a" * 20 + needle) * 100,
+        "a" * 3900 + needle,
+        needle + "a" * 3900,
+        "Error: " * 400 + needle,
+        "x.so" * 900 + needle,
+        example[:20] + " " * 3900 + needle,
+    ):
+        signature.matches(line[:4000], exception=True)
+    assert time.process_time() - begun < 0.25
