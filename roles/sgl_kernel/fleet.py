@@ -14,7 +14,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 from sglangctl.sgl_kernel import cache
-from sglangctl.sgl_kernel.key import is_key
+from sglangctl.sgl_kernel.key import is_key, make, parse
 
 
 def keys(folder: str) -> tuple[str, ...]:
@@ -43,7 +43,10 @@ def add(
     """
     document = json.loads(provenance)
     name = Path(str(document["wheel"]["file"])).name
-    if document.get("key") != key or not name.endswith(".whl"):
+    # The key is the controller's own request: the host must have built from that, and says so.
+    if document.get("key") != key or make(parse(document["inputs"])) != key:
+        raise ValueError(f"the provenance is not that of {key}")
+    if not name.endswith(".whl"):
         raise ValueError(f"the provenance is not that of {key}")
     root = Path(folder)
     root.mkdir(parents=True, exist_ok=True)

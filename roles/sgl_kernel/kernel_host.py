@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -12,6 +13,7 @@ from pyinfra.api.command import QuoteString
 
 from roles.remote import follow, program, shape
 from roles.remote.failing import HostFailed, say
+from roles.remote.limits import TooMuchOutput
 from roles.remote.link import Link, LinkLost
 from roles.remote.shape import WrongShape
 from roles.remote.steps import run_step
@@ -19,6 +21,8 @@ from roles.remote.upload import upload
 from sglangctl.state.journal import Event
 
 CACHE = "/var/cache/sglangctl/kernel"
+LARGEST = 4 << 30
+"""Bytes of a wheel; the stock ones have some 600 MiB."""
 
 
 @dataclass(frozen=True)
@@ -31,6 +35,20 @@ class Ended:
     @property
     def said(self) -> str:
         return "; ".join(line.strip() for line in self.lines if line.strip()) or "nothing was said"
+
+
+class Bounded(io.FileIO):
+    """A new file that takes so many bytes: a host may send without end."""
+
+    def __init__(self, path: Path, limit: int = LARGEST) -> None:
+        super().__init__(path, "w")
+        self._left = self._limit = limit
+
+    def write(self, data: Any, /) -> int:
+        self._left -= len(data)
+        if self._left < 0:
+            raise TooMuchOutput(f"it has more than {self._limit >> 20} MiB")
+        return super().write(data)
 
 
 @dataclass
@@ -112,9 +130,10 @@ class KernelHost:
             raise HostFailed(f"{source.name} cannot be copied to {path}: is the disk full?")
 
     def fetch(self, path: str, target: Path) -> None:
-        """A file of the host onto the controller; HostFailed."""
+        """A file of the host onto the controller; HostFailed, also for one that does not end."""
         try:
-            done = self.host.get_file(path, str(target), _sudo=self.sudo)
+            with Bounded(target) as file:
+                done = self.host.get_file(path, file, _sudo=self.sudo)
         except OSError as error:
             raise HostFailed(f"{path} cannot be copied to {target}: {error}") from None
         if not done:

@@ -196,6 +196,10 @@ def obtain(
             there = own or has_torch(builder, venv, now)
             document = request(now, venv if there else None, pip_arguments)
             building.build(builder, document, kernel.patches, remote.host)
+            # Its code will be root's on whoever gets it: only a host that the inventory names for
+            # that gives it to others. What a host builds for itself stays there.
+            if kernel.build_host is None:
+                return None
             entry = building.collect(builder, key, kernel.cache)
             if own:
                 return None

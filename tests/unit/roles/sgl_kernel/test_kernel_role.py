@@ -5,7 +5,9 @@ from __future__ import annotations
 import dataclasses
 import errno
 import json
+from dataclasses import asdict
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -13,12 +15,14 @@ import pytest
 from roles.inventory.model import Kernel, Patch
 from roles.inventory.render import venv_path
 from roles.remote.failing import HostFailed
-from roles.sgl_kernel import choice, fleet, operations
+from roles.sgl_kernel import choice, fleet, kernel_host, operations
 from roles.sgl_kernel.choice import Situation, decide, probe_request, request_key
 from roles.sgl_kernel.kernel_host import Ended
 from sglangctl.sgl_kernel import cache
+from sglangctl.sgl_kernel import key as keys
 from sglangctl.sgl_kernel.build import request
 from tests.kernel import sites
+from tests.support import kernel_requests
 from tests.support.inventory_case import engine, engine_errors
 
 COMMIT = "a" * 40
@@ -294,9 +298,11 @@ def test_bad_kernels_are_refused_with_their_place(text: str, words: list[str]) -
 
 def entry(folder: Path) -> tuple[str, Path, bytes]:
     wheel = sites.wheel(folder, sites.files())
-    key = "0123456789abcdef01234567"
+    key = keys.make(kernel_requests.inputs())
     said = {"file": wheel.name, "sha256": cache.sha256(wheel)}
-    return key, wheel, json.dumps({"v": 1, "key": key, "wheel": said}).encode()
+    made_from = asdict(kernel_requests.inputs())
+    document = {"v": 1, "key": key, "inputs": made_from, "wheel": said}
+    return key, wheel, json.dumps(document).encode()
 
 
 def test_the_fleet_s_cache(tmp_path: Path) -> None:
@@ -322,6 +328,48 @@ def test_a_wheel_that_arrives_cut_is_not_kept(tmp_path: Path) -> None:
     with pytest.raises(ValueError, match="another sha256"):
         fleet.add(folder, key, provenance, lambda name, to: to.write_bytes(wheel.read_bytes()[:99]))
     assert list(Path(folder).iterdir()) == []
+
+
+@pytest.mark.parametrize("lie", [{"torch": "2.9.9+cu130"}, {"commit": "b" * 40}, {"more": "1"}])
+def test_a_wheel_of_other_inputs_than_were_asked_for_is_not_taken(
+    tmp_path: Path, lie: dict[str, str]
+) -> None:
+    """What a host says of itself is compared with the request; nothing of it is fetched."""
+    key, _, provenance = entry(tmp_path)
+    document = json.loads(provenance)
+    document["inputs"].update(lie)
+    with pytest.raises(ValueError, match=r"inputs|not that of"):
+        fleet.add(str(tmp_path / "fleet"), key, json.dumps(document).encode(), pytest.fail)
+    assert fleet.keys(str(tmp_path / "fleet")) == ()
+
+
+@pytest.mark.parametrize("named", [True, False])
+def test_only_a_host_that_the_inventory_names_gives_its_wheel_to_others(
+    tmp_path: Path, named: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A host that builds for itself may be anybody's: what it built stays there."""
+    collected: list[str] = []
+    monkeypatch.setattr(operations.building, "build_host", lambda state, own, name: own)
+    monkeypatch.setattr(operations.building, "build", lambda *a: None)
+    monkeypatch.setattr(operations.building, "collect", lambda host, key, to: collected.append(key))
+    monkeypatch.setattr(operations, "request", lambda *a: None)
+    spec = dataclasses.replace(
+        engine(), kernel=Kernel(cache=str(tmp_path), build_host="h" if named else None)
+    )
+    remote = SimpleNamespace(host=object(), survey=None)
+    made = operations.obtain(None, remote, spec, "/v", None, "0" * 24)  # type: ignore[arg-type]
+    assert made is None
+    assert collected == ["0" * 24] * named
+
+
+def test_a_file_of_a_host_that_does_not_end(tmp_path: Path) -> None:
+    with (
+        kernel_host.Bounded(tmp_path / "x", 1 << 20) as file,
+        pytest.raises(OSError, match="more than 1 MiB"),
+    ):
+        for _ in range(100):
+            file.write(b"x" * 65536)
+    assert (tmp_path / "x").stat().st_size <= 1 << 20
 
 
 def test_a_full_controller_leaves_no_trace(tmp_path: Path) -> None:
