@@ -23,6 +23,7 @@ socket   port, owner_pid, ours
 generate status, seconds, text_ok, accept_length, model, models, speculative (the algorithm that
          runs, "" for none), speculative_faults, tokens_per_s, error, fault, min_accept_length
 exit     returncode, oom, oom_kills, shm_full, xid
+file     path (the log calls it missing), readable (false: it is there and closed to the engine's user), why
 step     step: "stop" means that we end it on purpose
 
 The watch writes what the fold says as a `verdict` event, for all who only want to know (summary.Story):

@@ -140,6 +140,11 @@ class Startup(State):
         shown = "an unknown status" if code is None else f"status {spawn_step(code) or code}"
         self.failures.died(Crash(t, "exit", f"the main process ended with {shown}", code))
 
+    def _file(self, t: float, event: dict[str, Any]) -> None:
+        path = text(event.get("path"))
+        if path and event.get("readable") is False and len(self.unreadable) < 64:
+            self.unreadable[path] = text(event.get("why")) or "it is there and cannot be read"
+
     def _step(self, t: float, event: dict[str, Any]) -> None:
         if text(event.get("step")) == "stop":
             self.stop_asked = True
@@ -155,5 +160,6 @@ _KINDS = {
     "socket": Startup._socket,
     "generate": Startup._generate,
     "exit": Startup._exit,
+    "file": Startup._file,
     "step": Startup._step,
 }

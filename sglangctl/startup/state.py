@@ -46,6 +46,8 @@ class State:
         """Memory used and total of each GPU, MiB, in the last GPU event."""
         self.gpu_busy_t: float | None = None
         self.cores_t: float | None = None
+        self.unreadable: dict[str, str] = {}
+        """Files that are there and closed to the engine's user, and why."""
         self.compiled: tuple[float, tuple[str, ...]] | None = None
         """When a compiler was last seen at work, and which."""
 
@@ -77,6 +79,7 @@ class State:
             else None,
             speculative=self.launched.speculative,
             loading_drafter=self.phases.model == "drafter",
+            unreadable=self.unreadable,
         )
 
     def advanced(self, changed: bool) -> None:

@@ -25,7 +25,7 @@ from sglangctl.proc import oom, procfs, sockets
 from sglangctl.proc.pidwatch import Pidwatch
 from sglangctl.state.config import EngineConfig, Readiness
 from sglangctl.systemd import unit_run
-from sglangctl.watch import event_fields
+from sglangctl.watch import event_fields, missing_files
 from sglangctl.watch.logtail import MARK_WORDS, OWN_WORDS, Logtail, Piece
 from sglangctl.watch.recorder import Recorder
 
@@ -196,6 +196,9 @@ class Collection:
                 ours = (OWN_WORDS, MARK_WORDS)
                 text = "".join(line for line in lines if not line.startswith(ours))
             if text:
+                # Before the line: what it means depends on it.
+                for path, why in missing_files.closed(text, self._models, self.config.user).items():
+                    self.recorder.record(self.run.t(), "file", path=path, readable=False, why=why)
                 self.recorder.record(self.run.t(), "log", data=text, offset=piece.offset)
 
     def _look(self, now: float, up: bool) -> None:
@@ -217,6 +220,13 @@ class Collection:
         if now >= self._socket_due:
             self._look_at_port()
             self._socket_due = now + (SOCKET_UP_S if up and self._port_is_ours else 0.0)
+
+    @property
+    def _models(self) -> tuple[str, ...]:
+        """Where the model and the drafter lie."""
+        drafter = self.config.drafter
+        found = (self.config.model, drafter.path if drafter is not None else None)
+        return tuple(path for path in found if path)
 
     @property
     def _port_is_ours(self) -> bool:
