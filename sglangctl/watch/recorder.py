@@ -29,6 +29,15 @@ LOG_ROOM = 16 << 20
 """Bytes of log that a start may write at once ..."""
 LOG_REFILL = 1 << 10
 """... and for each second after that: a debug log does not fill the disk twice."""
+ROOM = 48 << 20
+"""Bytes that the journal of a start may have at once, whatever is in it ..."""
+REFILL = 128
+"""... and for each second after that: a quiet engine of 8 ranks writes 100."""
+LARGE = frozenset(["log", "process", "gpu"])
+"""How much is in these is the engine's own choice. They leave the others some room:"""
+SMALL_ROOM = 8 << 20
+ALWAYS = frozenset(["launch", "exit", "step"])
+"""Written in any case: a few a start."""
 ROUTINE = re.compile(
     r"(?:Prefill|Decode) batch[,. ]|INFO: +\S+ - \"[A-Z]+ \S+ HTTP/[\d.]+\" 200|^\s*$"
 )
@@ -59,6 +68,10 @@ class Recorder:
         self._written: dict[str, float] = {}
         self._answer: tuple[Any, ...] = ()
         self._alarm_t: float | None = None
+        self._owed = False
+        """The last verdict found no room."""
+        self._left_over = 0
+        """Events that there was no room for since the last one that was written."""
         self._room = float(LOG_ROOM)
         self._room_t = 0.0
         self._skipped = 0
@@ -157,6 +170,13 @@ class Recorder:
         }
         if self._writer is None:
             return
+        room = ROOM + REFILL * t + (0 if kind in LARGE else SMALL_ROOM)
+        if kind not in ALWAYS and self._writer.bytes > room:
+            self._left_over += 1
+            self._owed = self._owed or kind == "verdict"
+            return
+        if self._left_over:
+            fields, self._left_over = {**fields, "skipped_events": self._left_over}, 0
         try:
             self._writer.write(t, kind, **fields)
         except OSError as error:
@@ -172,8 +192,10 @@ class Recorder:
         headline = _headline(assessment)
         progress = (assessment.progress, assessment.eta_s)
         news = headline != self._told
-        if not news and (progress == self._told_progress or t - self._told_t < VERDICT_S):
+        same = progress == self._told_progress and not self._owed
+        if not news and (same or t - self._told_t < VERDICT_S):
             return
+        self._owed = False
         if news and self._calm(t):
             self._flush(*SAMPLED)
         self._told, self._told_progress, self._told_t = headline, progress, t

@@ -12,6 +12,7 @@ from pathlib import Path
 
 import pytest
 
+from sglangctl.engine import processes
 from sglangctl.engine.processes import Collector, group_of, is_helper, ranks_alive, shape, wrong
 from sglangctl.proc import procfs
 from tests.support.waiting import until
@@ -154,3 +155,16 @@ def test_how_a_zombie_ended() -> None:
     finally:
         child.kill()
         child.wait()
+
+
+def test_of_an_engine_with_thousands_of_children_the_known_ones_are_looked_at(
+    rank: subprocess.Popen[bytes], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    looked: list[int] = []
+    look = procfs.stat
+    monkeypatch.setattr(procfs, "stat", lambda pid: (looked.append(pid), look(pid))[1])
+    collector = Collector()
+    assert [found.pid for found in collector.sample([rank.pid])] == [rank.pid]
+    looked.clear()
+    found = collector.sample([*range(5_000_000, 5_050_000), rank.pid])
+    assert [one.pid for one in found] == [rank.pid] and len(looked) <= processes.MOST

@@ -10,6 +10,7 @@ import pytest
 from sglangctl.startup.fold import Startup
 from sglangctl.state import journal
 from sglangctl.state.config import Limits
+from sglangctl.watch import recorder as recording
 from sglangctl.watch.recorder import LOG_ROOM, Recorder
 
 PROCESSES = [{"pid": 1, "name": "python -m sglang.launch_server", "state": "S", "cpu_s": 1.0}]
@@ -135,6 +136,45 @@ def test_a_log_that_runs_away_is_cut_and_that_is_said(file: Path) -> None:
     last = written(file, "log")[-1]
     assert last["data"] == "the end\n"
     assert last["skipped_bytes"] > 5_000_000
+
+
+def test_an_engine_with_thousands_of_children_does_not_fill_the_disk(
+    file: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Each of them comes and goes, so that every look is alarming; the verdicts still come."""
+    monkeypatch.setattr(recording, "ROOM", 1 << 20)
+    monkeypatch.setattr(recording, "SMALL_ROOM", 1 << 16)
+    made = serving(file)
+    for t in range(20, 620):
+        listed = [dict(PROCESSES[0], pid=t * 1000 + n) for n in range(300)]
+        made.record(float(t), "process", alarming=True, processes=listed)
+        made.record(t + 0.5, "log", data="x" * 3000 + "\n")
+    assert file.stat().st_size < (1 << 20) + 600 * recording.REFILL + (1 << 16)
+    for t in range(620, 700):
+        made.record(float(t), "http", path="/health", status=None, error="x", seconds=1.0)
+    assert written(file, "verdict")[-1]["outcome"] == "unresponsive"
+    made.record(701.0, "exit", returncode=-9)
+    assert written(file, "exit") and written(file, "verdict")[-1]["outcome"] == "failed"
+    assert sum(event.get("skipped_events", 0) for event in journal.read(file)) > 500
+
+
+def test_a_verdict_without_room_is_written_when_there_is_some(
+    file: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    told: list[str] = []
+    made = Recorder(
+        Startup(Limits()), journal.Writer(file), changed=lambda said: told.append(said.outcome)
+    )
+    made.record(0.0, "launch", engine="sglang", port=8000)
+    monkeypatch.setattr(recording, "ROOM", -recording.SMALL_ROOM - 9999)
+    made.record(9.0, "socket", port=8000, owner_pid=1, ours=True)
+    made.record(11.0, "http", path="/health", status=200, error=None, seconds=1.0)
+    assert made.outcome == "serving" and not written(file, "socket")
+    assert (written(file, "verdict") or [{"outcome": ""}])[-1]["outcome"] != "serving"
+    monkeypatch.setattr(recording, "ROOM", 1 << 20)
+    good(made, 20.0)
+    assert written(file, "verdict")[-1]["outcome"] == "serving"
+    assert told.count("serving") == 1
 
 
 def test_nowhere_to_write(tmp_path: Path) -> None:
