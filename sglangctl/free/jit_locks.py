@@ -16,12 +16,11 @@ from pathlib import Path
 
 from sglangctl.proc import procfs
 from sglangctl.proc.folders import folders_below
+from sglangctl.proc.mounts import LOCAL, Mounts, kind_of_open
 
 NAME = "lock"
-SHARED = frozenset(
-    ["nfs", "nfs4", "cifs", "smb3", "ceph", "lustre", "glusterfs", "fuse.glusterfs", "9p", "beegfs"]
-)
-"""File systems on which another machine may hold the lock."""
+SCAN_S = 10.0
+"""For looking who has locks open: how many files others have open is their own choice."""
 STALE, HELD, UNKNOWN = "stale", "held", "unknown"
 
 
@@ -42,12 +41,20 @@ class Lock:
 def find(folders: Iterable[Path], walk_s: float = math.inf) -> list[Lock]:
     """The existence locks below `folders`, judged; a folder that is not there has none.
 
-    `walk_s`: seconds after which it looks no further (a cache on a slow network file system).
+    Only of local file systems (proc/mounts): of any other one entry says that it was not looked at.
+    `walk_s`: seconds after which it looks no further.
     """
     end = time.monotonic() + walk_s
     seen: dict[tuple[int, int], tuple[str, int]] = {}
+    mounts = Mounts()
+    away: dict[str, Lock] = {}
     for folder in folders:
-        for root in folders_below(folder):
+        place = mounts.place(os.path.abspath(folder))
+        if not place.local:
+            why = f"caches on {place.kind} are not looked at: another machine may hold their locks"
+            away[place.point] = Lock(place.point, UNKNOWN, why)
+            continue
+        for root in folders_below(Path(place.path), mounts.kinds):
             if time.monotonic() > end:
                 break
             path = os.path.join(root, NAME)
@@ -57,15 +64,12 @@ def find(folders: Iterable[Path], walk_s: float = math.inf) -> list[Lock]:
                 continue
             if stat.S_ISREG(status.st_mode):
                 seen[status.st_dev, status.st_ino] = (path, status.st_uid)
-    if not seen:
-        return []
-    holders, complete = _open_files(set(seen))
-    mounts = _mounts()
+    holders, complete = _open_files(set(seen)) if seen else ({}, True)
     judged = [
-        replace(_judge(path, *key, holders.get(key, []), complete, mounts), uid=uid)
+        replace(_judge(path, *key, holders.get(key, []), complete), uid=uid)
         for key, (path, uid) in seen.items()
     ]
-    return sorted(judged, key=lambda lock: lock.path)
+    return sorted([*judged, *away.values()], key=lambda lock: lock.path)
 
 
 def remove(lock: Lock) -> bool:
@@ -128,23 +132,24 @@ def _judge(
     inode: int,
     pids: list[int],
     complete: bool,
-    mounts: dict[str, str],
 ) -> Lock:
     def lock(state: str, reason: str) -> Lock:
         return Lock(path, state, reason, tuple(pids), device, inode)
 
     if pids:
         return lock(HELD, f"open in process {', '.join(map(str, pids))}")
-    kind = _file_system(path, mounts)
-    if kind in SHARED:
-        return lock(UNKNOWN, f"it lies on {kind}: another machine may hold it")
     if not complete:
-        return lock(UNKNOWN, "not all processes can be seen: run it as root")
+        return lock(UNKNOWN, "not all processes could be looked at (root may see them all)")
     return lock(STALE, "no process has it open: what waits for it waits for ever")
 
 
 def _open_files(wanted: set[tuple[int, int]]) -> tuple[dict[tuple[int, int], list[int]], bool]:
-    """(file -> processes that have it open, whether every process could be looked at)."""
+    """(file -> processes that have it open, whether every process could be looked at).
+
+    By the link's name first, and of local file systems alone: asked for a file on a dead network
+    mount, the kernel does not answer.
+    """
+    end = time.monotonic() + SCAN_S
     found: dict[tuple[int, int], list[int]] = {}
     complete = True
     for pid in procfs.pids():
@@ -156,7 +161,22 @@ def _open_files(wanted: set[tuple[int, int]]) -> tuple[dict[tuple[int, int], lis
             continue
         except OSError:
             continue
+        mounts: Mounts | None = None
         for name in names:
+            if time.monotonic() > end:
+                return found, False
+            try:
+                target = os.readlink(f"{folder}/{name}")
+            except OSError:
+                continue
+            if not target.rpartition("/")[2].startswith(NAME):
+                continue
+            mounts = mounts or Mounts(pid)
+            kind = kind_of_open(pid, name, mounts)
+            if kind not in LOCAL or (kind == "overlay" and not _in_our_namespace(pid)):
+                # A user's own overlay may lie on anything; none of ours is seen there.
+                complete = complete and kind != "unknown"
+                continue
             try:
                 status = os.stat(f"{folder}/{name}")
             except OSError:
@@ -167,21 +187,11 @@ def _open_files(wanted: set[tuple[int, int]]) -> tuple[dict[tuple[int, int], lis
     return {key: pids for key, pids in found.items() if pids}, complete
 
 
-def _mounts() -> dict[str, str]:
-    """Mount point -> file system type."""
-    text = procfs.read_text(os.getpid(), "mountinfo") or ""
-    found = {}
-    for line in text.splitlines():
-        before, _, after = line.partition(" - ")
-        words = before.split()
-        if len(words) >= 5 and after:
-            found[words[4].encode().decode("unicode_escape")] = after.split()[0]
-    return found
-
-
-def _file_system(path: str, mounts: dict[str, str]) -> str:
-    """The type of the file system that `path` lies on."""
-    real = os.path.realpath(path)
-    while real not in mounts and real != "/":
-        real = os.path.dirname(real)
-    return mounts.get(real, "unknown")
+def _in_our_namespace(pid: int) -> bool:
+    """Whether a process sees the mounts that we see."""
+    try:
+        return os.readlink(f"{procfs.PROC}/{pid}/ns/mnt") == os.readlink(
+            f"{procfs.PROC}/self/ns/mnt"
+        )
+    except OSError:
+        return False

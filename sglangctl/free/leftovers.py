@@ -16,6 +16,7 @@ from sglangctl.free import jit_locks
 from sglangctl.free import segments as shm
 from sglangctl.free.model import Leftover
 from sglangctl.proc import procfs
+from sglangctl.proc.mounts import Mounts
 
 CACHES = ("TORCH_EXTENSIONS_DIR", "FLASHINFER_WORKSPACE_BASE", "SGLANG_CACHE_DIR")
 IN_CACHE = ("torch_extensions", "flashinfer", "sglang", "vllm", "tvm-ffi")
@@ -87,14 +88,17 @@ def _caches(pid: int) -> Iterator[str]:
 
 
 def caches_of(environment: dict[str, str]) -> list[str]:
-    """Folders in which engines compile, from their environment; only those that exist."""
+    """Folders in which engines compile, from their environment; of those on a local file system
+    only what exists (another one is not touched: its server may be dead)."""
     roots = [environment[name] for name in CACHES if environment.get(name)]
     home = environment.get("XDG_CACHE_HOME")
     if not home and environment.get("HOME"):
         home = environment["HOME"] + "/.cache"
     if home:
         roots += [f"{home}/{name}" for name in IN_CACHE]
-    return [root for root in roots if os.path.isabs(root) and os.path.isdir(root)]
+    mounts = Mounts()
+    places = [mounts.place(root) for root in roots if os.path.isabs(root)]
+    return [place.path for place in places if not place.local or os.path.isdir(place.path)]
 
 
 def _unlinked(segment: shm.Segment, reason: str) -> Leftover:

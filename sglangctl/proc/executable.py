@@ -23,8 +23,10 @@ def of_the_system(pid: int, uid: int) -> str | None:
     link = f"{procfs.PROC}/{pid}/exe"
     try:
         path = re.sub(r" \(deleted\)$", "", os.readlink(link))
+        if not path.startswith(SYSTEM):
+            return None
         runs = os.stat(link)
-        if not path.startswith(SYSTEM) or runs.st_uid != 0:
+        if runs.st_uid != 0:
             return None
         if runs.st_mode & (stat.S_IWGRP | stat.S_IWOTH):
             return None

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import ctypes
 import fcntl
 import json
 import os
 import subprocess
 import sys
 import time
+from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
 
@@ -105,11 +107,69 @@ def test_without_the_right_to_see_all_it_is_unknown(
 def test_on_a_shared_file_system_it_is_unknown(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    (tmp_path / "lock").write_bytes(b"")
-    monkeypatch.setattr(jit_locks, "_mounts", lambda: {"/": "ext4", str(tmp_path): "nfs4"})
-    (lock,) = jit_locks.find([tmp_path])
-    assert lock.state == "unknown"
-    assert "another machine" in lock.reason
+    """And not looked at: its server may be dead. By the mounts alone, also through a link."""
+    away, near = tmp_path / "away", tmp_path / "near"
+    for folder in (away, near):
+        folder.mkdir()
+        (folder / "lock").write_bytes(b"")
+    (tmp_path / "link").symlink_to(away)
+    (near / "inner").mkdir()
+    (near / "inner/lock").write_bytes(b"")
+    mounts = jit_locks.Mounts()
+    mounts.kinds.update({str(away): "nfs4", str(near / "inner"): "fuse.sshfs"})
+    monkeypatch.setattr(jit_locks, "Mounts", lambda pid=None: mounts)
+    for folder in (away, tmp_path / "link/deeper", tmp_path / "near/../link"):
+        (lock,) = jit_locks.find([folder])
+        assert (lock.path, lock.state) == (str(away), "unknown")
+        assert "another machine" in lock.reason and "nfs4" in lock.reason
+    assert [lock.path for lock in jit_locks.find([near])] == [str(near / "lock")]
+
+
+@pytest.fixture
+def dead_mount(tmp_path: Path) -> Iterator[Path]:
+    """A file system whose server never answers."""
+    point = tmp_path / "dead"
+    point.mkdir()
+    try:
+        server = os.open("/dev/fuse", os.O_RDWR)
+    except OSError:
+        pytest.skip("no FUSE here")
+    libc = ctypes.CDLL(None, use_errno=True)
+    options = f"fd={server},rootmode=40000,user_id=0,group_id=0".encode()
+    if libc.mount(b"dead", os.fsencode(point), b"fuse", 0, options):
+        os.close(server)
+        pytest.skip("no mounts here")
+    yield point
+    os.close(server)
+    libc.umount2(os.fsencode(point), 2)
+
+
+def test_a_dead_mount_holds_nobody_up(dead_mount: Path) -> None:
+    """Named as a cache, and below one."""
+    local = dead_mount.parent / "cache"
+    (local / "dead").mkdir(parents=True)
+    subprocess.run(["mount", "--bind", dead_mount, local / "dead"], check=True)
+    (local / "lock").write_bytes(b"")
+    (dead_mount.parent / "lock").write_bytes(b"")
+    program = (
+        "import sys; from pathlib import Path; from sglangctl.free import jit_locks, leftovers;"
+        "print([lock.path for lock in jit_locks.find(map(Path, sys.argv[1:]))]);"
+        "print(leftovers.caches_of({'SGLANG_CACHE_DIR': sys.argv[1]}))"
+    )
+    try:
+        done = subprocess.run(
+            [sys.executable, "-c", program, dead_mount / "cache", local],
+            stdout=subprocess.PIPE,
+            timeout=30,
+            check=True,
+            text=True,
+        )
+    finally:
+        subprocess.run(["umount", "-l", local / "dead"], check=True)
+    assert done.stdout.splitlines() == [
+        str(sorted([str(dead_mount), str(local / "lock")])),
+        str([str(dead_mount / "cache")]),
+    ]
 
 
 def test_links_and_folders_named_lock_are_not_locks(tmp_path: Path) -> None:
