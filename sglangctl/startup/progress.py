@@ -14,8 +14,12 @@ from sglangctl.startup.assessment import Progress
 from sglangctl.startup.loglines import Bar
 
 _STEPS = 32
-_FLOOR = 0.15
-"""The smallest relative error that is claimed: later shards are not like earlier ones."""
+_SEEN_S = 2.0
+"""Steps within less time than this tell no pace."""
+_LEAST_ERROR_S = 6.0
+_FLOOR = 0.5
+"""The smallest error that is claimed, absolute and relative: later shards are not like earlier
+ones (nine of ten samples of the recorded starts lie within)."""
 
 
 class Counter:
@@ -45,22 +49,21 @@ class Counter:
         """Seconds until it is complete and half the width of that estimate.
 
         From the mean pace of all steps seen and that of the newer half; the error is their
-        difference, and not below 15 %. Silence longer than one step makes both grow.
+        difference, and not below half of it. Silence longer than one step makes both grow.
         """
         left = self.total - self.done
-        if left <= 0:
-            return (0.0, 0.0)
-        if len(self._steps) < 2:
+        if left <= 0 or len(self._steps) < 2:
+            # Complete, and the phase goes on: how long is not told by this bar.
             return None
         (t0, d0), (t1, d1) = self._steps[0], self._steps[-1]
         middle_t, middle_d = self._steps[len(self._steps) // 2]
-        if d1 <= d0 or t1 <= t0:
+        if d1 <= d0 or t1 - t0 < _SEEN_S:
             return None
         pace = (t1 - t0) / (d1 - d0)
         newer = (t1 - middle_t) / (d1 - middle_d) if d1 > middle_d else pace
         silent = max(0.0, t - t1)
         best = left * (pace + newer) / 2
-        error = max(_FLOOR * best, left * abs(pace - newer) / 2)
+        error = max(_FLOOR * best + _LEAST_ERROR_S, left * abs(pace - newer))
         late = silent - (pace + newer) / 2
         if late > 0:
             # The next one is overdue: the rest may come at the pace of this silence.

@@ -16,7 +16,11 @@ from sglangctl.util.values import printable
 _HOLD = 0.75
 """Share of `failed_cause_s` that a failure waits for the log's own cause: the rest is left for
 the caller's clock."""
-_HISTORY_ERROR = 0.3
+_HISTORY_ERROR = 0.65
+_COMPILED_ERROR = 0.95
+"""The same for phases that a warm compile cache makes a tenth as long."""
+_COMPILED = ("connecting", "capturing", "warming")
+_LEAST_ERROR_S = 12.0
 """Relative error that is claimed for phases known from the last good start alone."""
 FOREIGN = "not an SGLang start: nothing is judged"
 
@@ -175,7 +179,9 @@ def _estimate(
     counted = counter.eta(s.now) if counter is not None else None
     history = s.launched.history
     if not history:
-        if counted is None:
+        target = s.launched.drafter and s.phases.model == "target"
+        if counted is None or phase == "capturing" or target:
+            # Graphs of several kinds have a bar each, one after another; so have the drafter's shards.
             return (None, None, None)
         return (round(counted[0], 1), round(counted[1], 1), phase)
     if counted is not None:
@@ -185,13 +191,23 @@ def _estimate(
         if left <= 0:
             # A phase that the last start did not have, or that takes longer now: nothing is known.
             return (None, None, None)
-        error = _HISTORY_ERROR * left
-    later = sum(
-        seconds
+        error = _history_error(phase) * left
+    after = {
+        name: seconds
         for name, seconds in history.items()
         if ORDER.get(name, -1) > ORDER[phase] and name != "serving"
+    }
+    later = sum(after.values())
+    error += sum(_history_error(name) * seconds for name, seconds in after.items())
+    return (
+        round(left + later, 1),
+        round(max(_LEAST_ERROR_S, error), 1),
+        "serving",
     )
-    return (round(left + later, 1), round(error + _HISTORY_ERROR * later, 1), "serving")
+
+
+def _history_error(phase: str) -> float:
+    return _COMPILED_ERROR if phase in _COMPILED else _HISTORY_ERROR
 
 
 def not_ready(s: State) -> str:

@@ -6,6 +6,8 @@ import pytest
 
 from sglangctl.startup.fold import Startup
 from sglangctl.startup.progress import Counter
+from sglangctl.state import journal
+from tests.support import fuzz
 from tests.support.startup_events import MAIN, feed, launch, log, processes, raw
 
 
@@ -24,7 +26,7 @@ def test_shards_and_their_pace() -> None:
     assert said.detail is not None
     assert (said.detail.what, said.detail.done, said.detail.total) == ("target", 16, 64)
     assert said.eta_s == pytest.approx(480, rel=0.02)
-    assert said.eta_error_s == pytest.approx(72, rel=0.1)
+    assert said.eta_error_s == pytest.approx(246, rel=0.1)
     assert said.eta_until == "loading"
 
 
@@ -37,7 +39,7 @@ def test_an_uneven_pace_has_a_larger_error() -> None:
         t += 2.0 if done < 4 else 18.0
     one, two = even.eta(80), bursty.eta(t)
     assert one is not None and two is not None
-    assert two[1] > 2 * one[1]
+    assert two[1] > 1.5 * one[1]
     assert abs(two[0] - 56 * 18) <= two[1] + 56 * 9
 
 
@@ -88,7 +90,8 @@ def test_graphs() -> None:
         text = f"Capturing batches (bs=8 avail_mem=9 GB):  1%|█ | {done}/36 [00:00<00:00]\r"
         said = feed(startup, raw(51 + done, text))
     assert (said.phase, said.progress) == ("capturing", "target decode: 9 of 36 graphs")
-    assert said.eta_s == pytest.approx(27, rel=0.05)
+    # Another kind of graph may follow: one bar does not tell when they are all captured.
+    assert said.eta_s is None
 
 
 def test_history_gives_an_estimate_to_serving() -> None:
@@ -130,3 +133,30 @@ def test_as_dict_is_json() -> None:
         "done": 1,
         "total": 64,
     }
+
+
+def test_the_range_covers_the_truth_in_nine_of_ten_samples_of_recorded_starts() -> None:
+    """Or no estimate is shown."""
+    covered = shown = 0
+    for path in sorted(fuzz.TRACES.glob("*/journal.jsonl")):
+        startup = Startup()
+        said = []
+        ends: dict[str, float] = {}
+        phase = "launching"
+        for event in journal.read(path):
+            if event["kind"] in ("injected", "verdict"):
+                continue
+            now = startup.feed(event)
+            if now.phase != phase:
+                ends[phase], phase = now.t, now.phase
+            if now.outcome in ("serving", "ready", "degraded"):
+                ends.setdefault("serving", now.t)
+            elif now.eta_s is not None:
+                said.append(now)
+        for item in said:
+            end = ends.get(item.eta_until or "")
+            if end is not None and end >= item.t and item.eta_s is not None:
+                shown += 1
+                covered += abs(end - item.t - item.eta_s) <= (item.eta_error_s or 0.0)
+    assert shown > 100
+    assert covered >= 0.9 * shown, (covered, shown)
