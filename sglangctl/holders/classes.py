@@ -74,8 +74,22 @@ DRIVER_AND_DESKTOP = (
     "kwin",
     "kwin_x11",
     "kwin_wayland",
+    "plasmashell",
+    "sddm-greeter",
+    "sddm-greeter-qt6",
+    "cosmic-comp",
+    "cosmic-greeter",
+    "Hyprland",
+    "sway",
+    "labwc",
+    "weston",
+    "mutter",
+    "cinnamon",
+    "xfwm4",
+    "system76-power",
+    "nvidia_gpu_exporter",
 )
-OBSERVERS = ("nvidia-smi", "nvtop", "dcgmi")
+OBSERVERS = ("nvidia-smi", "nvtop", "dcgmi", "nvitop", "btop", "gpustat")
 """They hold the devices open and use no memory there."""
 COMM = 15
 """Bytes of a process's name that the kernel keeps (TASK_COMM_LEN - 1)."""
