@@ -130,7 +130,7 @@ def take(
         return ended.said if ended.status == 2 else None
     if step.action == "check":
         accept = ["--accept-no-gpu"] if engine.kernel.arch else []
-        command = ["check", "--remember", "--json", *accept, *where]
+        command = ["check", "--remember", "--json", f"--user={engine.user}", *accept, *where]
         return checked_kernel(remote.work("checking the kernel", *command, limit_s=600), engine)
     if step.action == "stock":
         options = [f"--version={step.version}"] if step.version else []

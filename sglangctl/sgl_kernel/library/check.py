@@ -8,11 +8,14 @@ from __future__ import annotations
 
 import json
 import os
+import pwd
 import re
 import signal
 import subprocess
+import tempfile
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
+from typing import Any
 
 from sglangctl.sgl_kernel.library.judging import Inspection
 from sglangctl.sgl_kernel.library.translations import (
@@ -85,10 +88,44 @@ TOLERANCE = 0.05
 """float16 at values up to 16: one unit in the last place is 0.0156."""
 
 
+KEPT = re.compile(r"PATH|LANG|LC_ALL|TZ|LD_LIBRARY_PATH|(?:CUDA|NVIDIA)_\w+")
+"""Variables of root's that a user's Python gets: others may be secrets."""
+
+
 def check(
-    venv: Venv, inspection: Inspection | None = None, environment: Mapping[str, str] | None = None
+    venv: Venv,
+    inspection: Inspection | None = None,
+    environment: Mapping[str, str] | None = None,
+    user: str | None = None,
 ) -> Check:
-    """Run PROGRAM in `venv`; `inspection` lets a failure name both versions."""
+    """Run PROGRAM in `venv`; `inspection` lets a failure name both versions.
+
+    + user: as whom (root's, by name); None: as whoever calls. KeyError for an unknown one
+    """
+    rights = as_user(user)
+    with tempfile.TemporaryDirectory(prefix="sglangctl-check-") as home:
+        kept = dict(os.environ)
+        if rights:
+            os.chown(home, rights["user"], rights["group"])
+            kept = {name: value for name, value in kept.items() if KEPT.fullmatch(name)}
+            kept["HOME"] = home
+        return _run(venv, inspection, {**kept, **(environment or {})}, rights)
+
+
+def as_user(name: str | None) -> dict[str, Any]:
+    """Popen's arguments to run with a user's rights; none where that is who we are."""
+    if name is None:
+        return {}
+    entry = pwd.getpwnam(name)
+    if entry.pw_uid == os.geteuid():
+        return {}
+    groups = os.getgrouplist(name, entry.pw_gid)
+    return {"user": entry.pw_uid, "group": entry.pw_gid, "extra_groups": groups, "cwd": "/"}
+
+
+def _run(
+    venv: Venv, inspection: Inspection | None, environment: dict[str, str], rights: dict[str, Any]
+) -> Check:
     read, write = os.pipe()
     try:
         process = subprocess.Popen(
@@ -97,14 +134,15 @@ def check(
             stdout=subprocess.DEVNULL,
             stderr=subprocess.PIPE,
             pass_fds=(write,),
-            env={**os.environ, **(environment or {})},
+            env=environment,
             start_new_session=True,
+            **rights,
         )
     except OSError as error:
         os.close(read)
         return Check(
             FAILED,
-            f"{venv.python} does not run: {os_errors.sentence(error)}",
+            f"{venv.python} does not run: {os_errors.words(error) if rights else os_errors.sentence(error)}",
             "kernel-broken",
             ANEW,
         )

@@ -3,6 +3,10 @@
 from __future__ import annotations
 
 import json
+import os
+import pwd
+import sys
+import tempfile
 from pathlib import Path
 
 import pytest
@@ -181,7 +185,7 @@ def test_a_hang_ends(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 
 def test_command(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     root = environment(tmp_path, "raise ImportError('libcuda.so.1: cannot open shared object')")
-    assert main(["kernel", "check", "--venv", str(root), "--json"]) == 1
+    assert main(["kernel", "check", "--venv", str(root), "--user=root", "--json"]) == 1
     document = json.loads(capsys.readouterr().out)
     assert (document["v"], document["cause"]) == (1, "driver-mismatch")
 
@@ -195,7 +199,7 @@ def test_a_check_without_a_gpu_is_remembered_only_where_none_is_meant_to_be(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     root = environment(tmp_path, "__version__ = '0.4.10'")
-    arguments = ["kernel", "check", "--venv", str(root), "--remember"]
+    arguments = ["kernel", "check", "--user=root", "--venv", str(root), "--remember"]
     assert main(arguments) == 2
     assert stamp.read(load(root)) is None
     assert main([*arguments, "--accept-no-gpu"]) == 2
@@ -205,3 +209,44 @@ def test_a_check_without_a_gpu_is_remembered_only_where_none_is_meant_to_be(
     record.write_text(record.read_text() + "x,,\n")
     assert stamp.read(load(root)) is None
     capsys.readouterr()
+
+
+SYSTEM_PYTHON = f"/usr/bin/python3.{sys.version_info[1]}"
+"""One that every user may run."""
+
+
+@pytest.mark.skipif(
+    os.geteuid() != 0 or not os.path.exists(SYSTEM_PYTHON),
+    reason="only root can give its rights up, to somebody who may run Python",
+)
+def test_what_is_imported_has_not_the_rights_of_root(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """A kernel of somebody else's wheel writes where only root may, and prints what it was given."""
+    monkeypatch.setenv("A_ROOT_SECRET", "hunter2")
+    nobody = pwd.getpwnam("nobody")
+    with tempfile.TemporaryDirectory() as made:
+        folder = Path(made)
+        folder.chmod(0o755)
+        mine = folder / "mine"
+        root = environment(
+            folder,
+            "import os, sys\n"
+            "print('Error', os.getresuid(), os.getresgid(), dict(os.environ), file=sys.stderr)\n"
+            f"open({str(mine)!r}, 'w').close()\n",
+        )
+        python = root / "bin/python"
+        python.unlink()
+        python.symlink_to(SYSTEM_PYTHON)
+        (root / "pyvenv.cfg").write_text("home = /usr/bin\ninclude-system-site-packages = false\n")
+        result = check(load(root), user="nobody")
+        said = "\n".join(result.evidence)
+        assert not mine.exists() and "Permission denied" in said
+        assert f"{(nobody.pw_uid,) * 3} {(nobody.pw_gid,) * 3}" in said and "hunter2" not in said
+        assert main(["kernel", "check", "--venv", str(root)]) == 1
+        assert not mine.exists()
+        assert main(["kernel", "check", "--venv", str(root), "--user", "no-such-user"]) == 2
+        assert "no user no-such-user" in capsys.readouterr().err
+        assert not mine.exists()
+        main(["kernel", "check", "--venv", str(root), "--user", "root"])
+        assert mine.exists()  # what the attack does to root
