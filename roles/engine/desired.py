@@ -65,6 +65,7 @@ def desired_engine(engine: EngineSpec) -> DesiredEngine:
         packages=tuple(install.packages),
         pip_arguments=tuple(install.pip_arguments),
         system_site_packages=install.system_site_packages,
+        user=engine.user,
     )
     return DesiredEngine(
         spec=engine,

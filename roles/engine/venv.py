@@ -17,14 +17,13 @@ from roles.remote.snapshot import JSON, snapshot
 from roles.remote.steps import STEP, run_step
 from sglangctl.state.ownership import MARKER
 
-# Checks that each pin is there in its version, then writes the marker as the last thing.
-# Requirements are read with pip's own copy of `packaging`, so that versions compare as pip's do.
+# Checks that each pin is there in its version, and prints what is there. Requirements are read with
+# pip's own copy of `packaging`, so that versions compare as pip's do.
 VERIFY = """\
-import importlib.metadata, importlib.util, json, os, sys
+import importlib.metadata, importlib.util, json, sys
 from pip._vendor.packaging.requirements import Requirement
-pins, marker = json.loads(sys.argv[1]), sys.argv[2]
 found, wrong = {}, []
-for pin in pins:
+for pin in json.loads(sys.argv[1]):
     wanted = Requirement(pin)
     try:
         found[wanted.name] = importlib.metadata.version(wanted.name)
@@ -37,12 +36,17 @@ if importlib.util.find_spec("sglang") is None:
     wrong.append("there is no module sglang")
 if wrong:
     sys.exit("; ".join(wrong))
-with open(marker + ".new", "w") as file:
-    json.dump({"v": 1, "packages": found, "pins": pins}, file, indent=1)
-    file.flush()
-    os.fsync(file.fileno())
-os.replace(marker + ".new", marker)
 print(json.dumps(found))
+"""
+# Python runs what packages left in .pth files, even when nothing is imported: so it runs as the
+# engine's user, without root's environment. Root writes the marker, as the last thing.
+MARK = """\
+set -e; cd /
+found=$(runuser -u "$1" -- env -i PATH="$PATH" LANG=C.UTF-8 "$2" -I -c "$3" "$4")
+printf '{"v": 1, "packages": %s, "pins": %s}\\n' "$found" "$4" >"$5.new"
+sync -- "$5.new"
+mv -f -- "$5.new" "$5"
+printf '%s\\n' "$found"
 """
 BUSY = 75
 """Exit status when another deploy is at work on the same venv (EX_TEMPFAIL)."""
@@ -57,6 +61,8 @@ class Venv:
     packages: tuple[str, ...]
     pip_arguments: tuple[str, ...] = ()
     system_site_packages: bool = False
+    user: str = "nobody"
+    """With whose rights its own Python runs."""
     limit_s: float = 3600.0
 
     @property
@@ -125,7 +131,6 @@ def build_venv(host: Host, venv: Venv, sudo: bool, live: bool) -> None:
     python = f"{venv.path}/bin/python"
     options = ["--system-site-packages"] if venv.system_site_packages else []
     # Isolated (-I): root must not run a module that lies in the folder where the login begins.
-    verify = [python, "-I", "-c", VERIFY, json.dumps(venv.packages), venv.marker]
     make = [
         ["echo", f"{STEP}creating the venv"],
         ["rm", "-rf", "--", venv.path],
@@ -136,7 +141,7 @@ def build_venv(host: Host, venv: Venv, sudo: bool, live: bool) -> None:
             *("--progress-bar=off", *venv.pip_arguments, "--", *venv.packages),
         ],
     ]
-    commands = [*([] if live else make), ["echo", f"{STEP}verifying the venv"], verify]
+    commands = [*([] if live else make), ["echo", f"{STEP}verifying the venv"], verify(venv)]
     title = f"installing {' '.join(venv.packages)} into {venv.path}"
     lines = run_step(
         host,
@@ -153,6 +158,12 @@ def build_venv(host: Host, venv: Venv, sudo: bool, live: bool) -> None:
         then=next_step(venv, live),
     )
     say(host, f"packages: {lines[-1] if lines else 'none'}")
+
+
+def verify(venv: Venv) -> list[str]:
+    """The command that checks a filled venv and writes its marker."""
+    pins = json.dumps(venv.packages)
+    return ["sh", "-c", MARK, "sh", venv.user, f"{venv.path}/bin/python", VERIFY, pins, venv.marker]
 
 
 def all_of(commands: Sequence[Sequence[str]]) -> StringCommand:

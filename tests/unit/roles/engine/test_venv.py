@@ -2,15 +2,23 @@
 
 from __future__ import annotations
 
+import getpass
 import json
+import os
 import subprocess
+import sys
+import tempfile
 from pathlib import Path
 
 import pytest
 
-from roles.engine.venv import VERIFY, Venv, all_of, next_step
+from roles.engine.venv import Venv, all_of, next_step, verify
 from roles.remote.steps import STEP
+from sglangctl.state.ownership import MARKER
 from tests.support import pip_venv
+
+SYSTEM_PYTHON = f"/usr/bin/python3.{sys.version_info[1]}"
+needs_root = pytest.mark.skipif(os.geteuid() != 0, reason="runuser is root's")
 
 
 @pytest.fixture(scope="module")
@@ -26,30 +34,53 @@ def python(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder / "bin/python"
 
 
-def verify(python: Path, marker: Path, *pins: str) -> subprocess.CompletedProcess[str]:
-    argv = [str(python), "-I", "-c", VERIFY, json.dumps(pins), str(marker)]
-    return subprocess.run(argv, capture_output=True, text=True)
+def checked(python: Path, *pins: str, user: str | None = None) -> subprocess.CompletedProcess[str]:
+    venv = Venv(str(python.parents[1]), "python3", pins, user=user or getpass.getuser())
+    Path(venv.marker).unlink(missing_ok=True)
+    return subprocess.run(verify(venv), capture_output=True, text=True)
 
 
+@needs_root
 @pytest.mark.parametrize("pin", ["sglang==0.5.23", "sglang == 0.5.23", "sglang==0.5.23.0"])
-def test_a_pin_that_is_met(python: Path, tmp_path: Path, pin: str) -> None:
-    done = verify(python, tmp_path / "marker", pin)
+def test_a_pin_that_is_met(python: Path, pin: str) -> None:
+    done = checked(python, pin)
     assert done.returncode == 0, done.stderr
-    written = json.loads((tmp_path / "marker").read_text())
-    assert written["packages"] == {"sglang": "0.5.23+local"}
+    assert json.loads(done.stdout) == {"sglang": "0.5.23+local"}
+    written = json.loads((python.parents[1] / MARKER).read_text())
+    assert written == {"v": 1, "packages": {"sglang": "0.5.23+local"}, "pins": [pin]}
 
 
+@needs_root
 @pytest.mark.parametrize(
     ("pin", "word"),
     [("sglang==0.5.2", "not ==0.5.2"), ("torch==2.14.1", "torch is not there")],
 )
-def test_a_pin_that_is_not_met_leaves_no_marker(
-    python: Path, tmp_path: Path, pin: str, word: str
-) -> None:
-    done = verify(python, tmp_path / "marker", pin)
+def test_a_pin_that_is_not_met_leaves_no_marker(python: Path, pin: str, word: str) -> None:
+    done = checked(python, pin)
     assert done.returncode != 0
     assert word in done.stderr
-    assert list(tmp_path.iterdir()) == []
+    assert not list(python.parents[1].glob(f"{MARKER}*"))
+
+
+@needs_root
+@pytest.mark.skipif(not os.path.exists(SYSTEM_PYTHON), reason="no Python that everybody may run")
+def test_code_of_a_package_does_not_run_as_root() -> None:
+    """A line of a .pth file runs whenever Python starts, imported or not."""
+    with tempfile.TemporaryDirectory() as made:
+        folder = Path(made)
+        folder.chmod(0o755)
+        site = pip_venv.made(folder / "venv")
+        python = folder / "venv/bin/python"
+        python.unlink()
+        python.symlink_to(SYSTEM_PYTHON)
+        (folder / "venv/pyvenv.cfg").write_text("home = /usr/bin\n")
+        mine = folder / "mine"
+        (site / "evil.pth").write_text(f"import os; open({str(mine)!r}, 'w')\n")
+        done = checked(python, "sglang==0.5.23", user="nobody")
+        assert done.returncode != 0 and "sglang is not there" in done.stderr
+        assert not mine.exists()
+        checked(python, "sglang==0.5.23", user="root")
+        assert mine.exists()  # what it does to root
 
 
 def test_each_word_stays_a_word() -> None:
