@@ -17,6 +17,8 @@ from roles.remote.operation import UNREAD, Commands, show, will_fail
 from roles.remote.snapshot import JSON, Input, engine_facts, snapshot
 from sglangctl.state.paths import OWN_USER
 
+USERS = "/var/lib/sglangctl/.users"
+
 
 @operation()
 def service_user(user: str, home: str, request: JSON) -> Commands:
@@ -43,16 +45,26 @@ def service_user(user: str, home: str, request: JSON) -> Commands:
         host.noop(f"user {user} is there")
         return
     show([f"user {user}: new"])
+    record = f"{USERS}/{user}"
     yield StringCommand(
         "getent passwd",
         QuoteString(user),
-        ">/dev/null || useradd --system --user-group --no-create-home --shell /usr/sbin/nologin",
+        ">/dev/null ||",
+        "{ useradd --system --user-group --no-create-home --shell /usr/sbin/nologin",
         "--comment",
         QuoteString(OWN_USER),
         "--home-dir",
         QuoteString(home),
         "--",
         QuoteString(user),
+        # remove.py deletes whom it finds there, and nobody else.
+        "&& mkdir -p --",
+        QuoteString(USERS),
+        "&& getent passwd",
+        QuoteString(user),
+        ">",
+        QuoteString(record),
+        "; }",
     )
 
 

@@ -5,21 +5,17 @@ Nothing is imported there: an environment whose torch or kernel is broken must s
 
 from __future__ import annotations
 
-import json
+import os
 import re
-import subprocess
 from dataclasses import dataclass
 from pathlib import Path
 
-from sglangctl.util import os_errors
 from sglangctl.util.errors import Unusable
 
 DISTRIBUTIONS = ("sglang-kernel", "sgl-kernel")
 """Both own the folder sgl_kernel/; the second was the name up to 0.3.21."""
 TORCH_LIBRARIES = ("libc10*.so", "libtorch*.so", "libshm.so")
-ASK = (
-    "import json,platform,sys;print(json.dumps([sys.version_info[:2],sys.path,platform.machine()]))"
-)
+FOLDER = re.compile(r"python3\.([0-9]{1,2})")
 VERSION_LINE = re.compile(r"^__version__\s*=\s*'([^']+)'", re.MULTILINE)
 CUDA_LINE = re.compile(r"^cuda\b[^=\n]*=\s*'([^']+)'", re.MULTILINE)
 REQUIRED = re.compile(r"assert_pkg_version\(\s*\"(sgl(?:ang)?-kernel)\",\s*\"([0-9.]+)\"", re.S)
@@ -120,29 +116,49 @@ class Venv:
 
 
 def load(root: Path) -> Venv:
-    """Ask the environment's own Python; Unusable when there is none that runs."""
+    """From its files: its own Python would run what packages left in .pth files, with the rights of
+    whoever asks. Unusable when there is none that could run."""
     python = root / "bin/python"
+    found = [FOLDER.fullmatch(folder.name) for folder in sorted(root.glob("lib/python3.*"))]
+    versions = sorted(int(match[1]) for match in found if match)
+    if not versions or not os.access(python, os.X_OK) or not python.is_file():
+        raise Unusable(f"{python} does not run (it is not whole); deploy again to make it anew")
+    version = (3, versions[-1])
+    sites = [root / f"{lib}/python3.{version[1]}/site-packages" for lib in ("lib", "lib64")]
+    if (root / "lib64").is_symlink():
+        del sites[1]
+    settings = _settings(root / "pyvenv.cfg")
+    if settings.get("include-system-site-packages") == "true":
+        prefix = Path(settings.get("home", "/usr/bin")).parent
+        sites += [
+            prefix / f"local/lib/python3.{version[1]}/dist-packages",
+            prefix / f"lib/python3.{version[1]}/site-packages",
+            prefix / "lib/python3/dist-packages",
+        ]
+    path = [one for site in sites if site.is_dir() for one in (site, *_added(site))]
+    return Venv(root, python, version, tuple(dict.fromkeys(path)), os.uname().machine)
+
+
+def _settings(file: Path) -> dict[str, str]:
     try:
-        done = subprocess.run(
-            [str(python), "-I", "-c", ASK],
-            stdin=subprocess.DEVNULL,
-            capture_output=True,
-            text=True,
-            timeout=60,
-            check=True,
-        )
-        version, path, machine = json.loads(done.stdout)
-    except (OSError, subprocess.SubprocessError, ValueError) as error:
-        raise Unusable(
-            f"{python} does not run ({os_errors.words(error)}); deploy again to make it anew"
-        ) from None
-    return Venv(
-        root,
-        python,
-        (int(version[0]), int(version[1])),
-        tuple(Path(entry) for entry in path if entry and Path(entry).is_dir()),
-        str(machine),
-    )
+        lines = file.read_text(encoding="utf-8").splitlines()
+    except (OSError, ValueError):
+        return {}
+    pairs = (line.partition("=") for line in lines)
+    return {name.strip().lower(): value.strip() for name, _, value in pairs}
+
+
+def _added(site: Path) -> list[Path]:
+    """The folders that .pth files add to sys.path; their lines of code are not run."""
+    found = []
+    for file in sorted(site.glob("*.pth")):
+        try:
+            lines = file.read_text(encoding="utf-8").splitlines()
+        except (OSError, ValueError):
+            continue
+        words = [line.strip() for line in lines]
+        found += [site / word for word in words if word and not word.startswith(("#", "import"))]
+    return [folder for folder in found if folder.is_dir()]
 
 
 def dist_infos(site: Path) -> dict[str, list[Path]]:

@@ -3,6 +3,7 @@ deleted, whatever its name."""
 
 from __future__ import annotations
 
+import pwd
 from pathlib import Path
 
 from sglangctl.proc import command
@@ -60,4 +61,20 @@ def programs(paths: Paths) -> list[Path]:
     link = paths.program_link
     if link.is_symlink() and link.resolve().parent == paths.programs.resolve():
         found.append(link)
+    return found
+
+
+def users(paths: Paths) -> list[str]:
+    """The users that a deploy made and wrote down, as far as they still are who they were.
+
+    Not by their comment: every user can give itself any (chfn).
+    """
+    found = []
+    for record in sorted(paths.users.glob("*")):
+        try:
+            uid = record.read_text(encoding="utf-8").split(":")[2]
+            if uid == str(pwd.getpwnam(record.name).pw_uid) and uid != "0":
+                found.append(record.name)
+        except (OSError, ValueError, IndexError, KeyError):
+            continue
     return found

@@ -74,6 +74,11 @@ class Paths:
         return self.root / "var/cache/sglangctl/kernel"
 
     @property
+    def users(self) -> Path:
+        """A file for each user that a deploy made: its line of passwd(5) at that time."""
+        return self.state / ".users"
+
+    @property
     def programs(self) -> Path:
         return self.root / "usr/local/lib/sglangctl"
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import pwd
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -10,7 +9,7 @@ from typing import Any
 
 from sglangctl.state import ownership, release
 from sglangctl.state.config import EngineConfig, HostConfig
-from sglangctl.state.paths import OWN_USER, Paths, checked_name
+from sglangctl.state.paths import Paths, checked_name
 from sglangctl.switch.remove import VENV, other_engines
 from sglangctl.systemd.unit_names import engine_unit, watch_unit
 from sglangctl.util.errors import Failed
@@ -90,7 +89,7 @@ def _lines(name: str, paths: Paths) -> Iterator[str]:
             yield f"remove {path}"
     if not last:
         return
-    for user in sorted(one.pw_name for one in pwd.getpwall() if one.pw_gecos == OWN_USER):
+    for user in ownership.users(paths):
         yield f"remove user {user}"
 
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 
 import json
 import os
-import pwd
 import re
+import shutil
 from pathlib import Path
 from typing import Any
 
@@ -15,7 +15,7 @@ from sglangctl.state import ownership, release
 from sglangctl.state.config import load_engine
 from sglangctl.state.files import write_atomic
 from sglangctl.state.lock import locked
-from sglangctl.state.paths import NAME, OWN_USER, Paths
+from sglangctl.state.paths import NAME, Paths
 from sglangctl.switch.stop import stop, stop_by_name
 from sglangctl.switch.transaction import Say
 from sglangctl.systemd import systemctl
@@ -82,11 +82,13 @@ def other_engines(name: str, paths: Paths) -> list[str]:
 
 def remove_shared(paths: Paths, say: Say) -> None:
     """What all engines of a host share, but for what others put into the same folders."""
-    for user in [entry.pw_name for entry in pwd.getpwall() if entry.pw_gecos == OWN_USER]:
+    for user in ownership.users(paths):
         result = command.run(["userdel", "--", user])
         if not result.ok:
             raise Failed(f"userdel {user} failed: {result.stderr.strip()}")
+        (paths.users / user).unlink()
         say(f"removed user {user}")
+    shutil.rmtree(paths.users, ignore_errors=True)
     watch = paths.units / watch_unit()
     if not ownership.foreign_unit(watch):
         gone(watch, say)

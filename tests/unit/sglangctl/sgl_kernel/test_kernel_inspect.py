@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import re
+import subprocess
 import sys
 from pathlib import Path
 
@@ -336,3 +337,34 @@ def test_this_python_is_seen(tmp_path: Path) -> None:
     venv = load(tmp_path / "venv")
     assert venv.version == sys.version_info[:2]
     assert venv.torch() is None
+
+
+def test_an_environment_is_read_and_none_of_its_code_is_run(tmp_path: Path) -> None:
+    """A .pth file of any package runs whenever that Python starts: root asked it in each probe."""
+    site = sites.venv(tmp_path / "venv")
+    other = tmp_path / "other"
+    other.mkdir()
+    mine = tmp_path / "mine"
+    (site / "evil.pth").write_text(f"import os; open({str(mine)!r}, 'w')\n{other}\n/nowhere\n")
+    found = load(tmp_path / "venv")
+    assert not mine.exists()
+    asked = subprocess.run(
+        [str(found.python), "-I", "-c", "import sys; print(sys.path, sys.version_info[:2])"],
+        capture_output=True,
+        text=True,
+        check=True,
+    ).stdout
+    assert mine.exists()  # what the attack does
+    assert str(found.version) in asked and found.path == (site, other)
+    assert all(repr(str(folder)) in asked for folder in found.path)
+
+
+def test_an_environment_that_sees_the_host_s_packages(tmp_path: Path) -> None:
+    site = sites.venv(tmp_path / "venv")
+    home = tmp_path / "usr/bin"
+    shared = tmp_path / "usr/lib/python3/dist-packages"
+    shared.mkdir(parents=True)
+    for seen, wanted in (("true", (site, shared)), ("false", (site,))):
+        text = f"home = {home}\ninclude-system-site-packages = {seen}\n"
+        (tmp_path / "venv/pyvenv.cfg").write_text(text)
+        assert load(tmp_path / "venv").path == wanted

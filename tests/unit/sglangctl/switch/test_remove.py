@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import pwd
 import subprocess
 from collections.abc import Iterator
 from pathlib import Path
@@ -154,3 +155,19 @@ def test_what_cannot_be_removed_is_a_failure_with_its_reason(
         remove.gone(log.parent, print)
     assert "Input/output" in forecast.removal("kimi", paths)["refused"]
     assert log.exists()
+
+
+def test_only_users_that_were_written_down_are_removed(tmp_path: Path) -> None:
+    """Each user can call itself ours (chfn): the comment is no proof. A name that is somebody else's
+    by now is not removed either."""
+    paths = Paths(tmp_path)
+    paths.users.mkdir(parents=True)
+    uid = pwd.getpwnam("nobody").pw_uid
+    assert ownership.users(paths) == []
+    (paths.users / "nobody").write_text(f"nobody:x:{uid}:1:sglang-provision:/:/x\n")
+    assert ownership.users(paths) == ["nobody"]
+    (paths.users / "nobody").write_text("nobody:x:4711:1:sglang-provision:/:/x\n")
+    (paths.users / "root").write_text("root:x:0:0:sglang-provision:/:/x\n")
+    (paths.users / "no-such-user").write_text("no-such-user:x:1:1:::\n")
+    (paths.users / "daemon").write_text("")
+    assert ownership.users(paths) == []
