@@ -99,6 +99,7 @@ def test_a_fleet_builds_once_and_shares(
     }
     engine = {
         "model": {"path": "/models/tiny-qwen3"},
+        "user": "nobody",  # the check runs as somebody who is there: nothing else is deployed here
         "kernel": kernel,
         "install": {
             "system_site_packages": True,
