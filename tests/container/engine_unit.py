@@ -124,7 +124,7 @@ class EngineUnit:
         put(self.host, files)
         script = (
             f"systemd-tmpfiles --create /etc/tmpfiles.d/sglang-{self.name}.conf && "
-            f"chgrp sglang {folder}/engine.yaml && "
+            f"chgrp sglang {folder}/engine.yaml {folder}/engine.env && "
             f"ln -sfn releases/{release.digest} {self.state}/current && "
             f"rm -rf {self.state}/starts/* && : > {self.log} && chgrp sglang {self.log} && "
             "systemctl daemon-reload"
