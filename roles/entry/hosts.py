@@ -10,14 +10,13 @@ from pathlib import Path
 from typing import Any
 
 from roles.entry import connecting
-from roles.entry.checkout import CHECKOUT, INVENTORY_VARIABLE
+from roles.entry.project import INVENTORY_VARIABLE
 from roles.inventory.errors import InventoryError, shown
 from roles.inventory.load import load_inventory
 from roles.inventory.model import HostEntry
 from roles.inventory.reading import UnreadableFile, expanded
+from roles.inventory.shipped import EXAMPLES, INSTALLED, SHIPPED
 from roles.remote import limits
-
-EXAMPLES = ("minimal.example.yml", "kimi-8x-rtx-pro-6000.example.yml")
 
 
 def pyinfra_hosts(path: str | Path | None = None) -> list[tuple[str, dict[str, Any]]]:
@@ -50,8 +49,14 @@ def inventory_path() -> Path:
     path = Path("inventory/hosts.yml")
     if path.exists():
         return path
-    if (CHECKOUT / path).exists():
-        return CHECKOUT / path
+    if (SHIPPED / path).exists():
+        return SHIPPED / path
+    # The console scripts run in SHIPPED where a person stands in no project.
+    if INSTALLED and (Path.cwd() == SHIPPED or not (path.parent / EXAMPLES[0]).exists()):
+        raise InventoryError(
+            "there is no inventory/hosts.yml in this folder: write a folder with examples with "
+            "`sglang-init FOLDER`, and run this there"
+        )
     raise InventoryError(
         "there is no inventory/hosts.yml yet: copy an example there and change it\n"
         f"  cp inventory/{EXAMPLES[0]} inventory/hosts.yml    (one engine on one host)\n"

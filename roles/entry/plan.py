@@ -13,7 +13,7 @@ import tempfile
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 
-from roles.entry.checkout import asks_for_yes, environment, pyinfra
+from roles.entry.project import asks_for_yes, environment, pyinfra
 from roles.remote.failing import FORESEEN_VARIABLE
 from sglangctl.util.terminal import harmless
 

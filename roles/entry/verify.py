@@ -15,7 +15,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from roles.entry.checkout import environment, pyinfra
+from roles.entry.project import environment, pyinfra
 from roles.report.report import FOLDER_VARIABLE
 
 

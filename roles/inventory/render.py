@@ -8,7 +8,6 @@ import re
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from functools import cache
-from pathlib import Path
 from typing import Any
 
 from jinja2 import Environment, FileSystemLoader, StrictUndefined
@@ -16,9 +15,9 @@ from jinja2 import Environment, FileSystemLoader, StrictUndefined
 from roles.inventory import flags
 from roles.inventory.model import EngineSpec, HostSpec
 from roles.inventory.quoting import config_value, env_value, exec_line, unit_word
+from roles.inventory.shipped import TEMPLATES
 from sglangctl.state.config import EngineConfig, HostConfig
 
-TEMPLATES = Path(__file__).resolve().parents[2] / "templates"
 VENVS = "/opt/sglang/venvs"
 RESTART_S = 10
 """Between a crash and the next start: the driver takes seconds to give memory back."""

@@ -6,7 +6,6 @@ import json
 import re
 from collections.abc import Callable, Iterator
 from functools import cache
-from pathlib import Path as FilePath
 from typing import Any, cast
 
 import jsonschema
@@ -14,9 +13,8 @@ from jsonschema import Draft202012Validator, ValidationError
 from jsonschema.validators import extend
 
 from roles.inventory.errors import Path, closest, shown
+from roles.inventory.shipped import SCHEMA
 from sglangctl.masking.names import is_secret_name
-
-SCHEMA = FilePath(__file__).resolve().parents[2] / "inventory" / "schema.json"
 
 Report = Callable[[Path, str, str, "str | None"], None]
 """Takes where, what was found, what is allowed, what was perhaps meant."""
@@ -24,7 +22,7 @@ Report = Callable[[Path, str, str, "str | None"], None]
 
 @cache
 def load() -> dict[str, Any]:
-    """The schema as it is in the checkout."""
+    """The schema."""
     return cast("dict[str, Any]", json.loads(SCHEMA.read_text(encoding="utf-8")))
 
 

@@ -7,9 +7,9 @@ from pathlib import Path
 import pytest
 
 from roles.entry import plan as script
-from roles.entry.checkout import CHECKOUT
 from roles.entry.plan import judge
 from roles.remote.failing import FORESEEN_VARIABLE
+from tests.hosts.say import ROOT
 
 
 def plan(*changes: tuple[str, list[str]]) -> bytes:
@@ -97,7 +97,7 @@ def test_what_an_operation_foresees_is_told_in_the_plan_alone(tmp_path: Path) ->
         done = subprocess.run(
             [sys.executable, "-m", "pyinfra", "@local", "op.py", *more],
             cwd=tmp_path,
-            env={**os.environ, "PYTHONPATH": str(CHECKOUT), FORESEEN_VARIABLE: str(told)},
+            env={**os.environ, "PYTHONPATH": str(ROOT), FORESEEN_VARIABLE: str(told)},
             stdin=subprocess.DEVNULL,
             capture_output=True,
             text=True,

@@ -1,4 +1,8 @@
-"""Running pyinfra on the checkout's own files from wherever a person stands."""
+"""Running pyinfra on a project from wherever a person stands.
+
+The project is the folder that one stands in where it has an inventory.py and the deploy (as
+sglang-init writes them, and as a checkout has them), else the checkout or the installed package.
+"""
 
 from __future__ import annotations
 
@@ -10,17 +14,17 @@ import sys
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
+from roles.inventory.shipped import SHIPPED
 from roles.report.report import FOLDER_VARIABLE
 
-CHECKOUT = Path(__file__).resolve().parents[2]
 INVENTORY_VARIABLE = "SGLANG_INVENTORY"
 
 
 def environment(**more: str) -> dict[str, str]:
-    """This process's environment for a pyinfra that runs in CHECKOUT, and `more`.
+    """This process's environment for a pyinfra that runs in `folder_of`, and `more`.
 
     What is relative to the folder that we were called in stays so: the variables that name
-    paths, and the file inventory/hosts.yml there, which comes before the checkout's own.
+    paths, and the file inventory/hosts.yml there, which comes before the project's own.
     """
     found = dict(os.environ)
     for name in (INVENTORY_VARIABLE, FOLDER_VARIABLE):
@@ -34,16 +38,23 @@ def environment(**more: str) -> dict[str, str]:
     return {**found, **more}
 
 
+def folder_of(deploy: str) -> Path:
+    """The folder of the project whose deploy this is."""
+    here = Path.cwd()
+    own = all((here / one).exists() for one in ("inventory.py", f"deploys/{deploy}.py"))
+    return here if own else SHIPPED
+
+
 def pyinfra(
     deploy: str, *arguments: str, env: Mapping[str, str], stdout: int | None = None
 ) -> subprocess.CompletedProcess[bytes]:
-    """Run pyinfra with one of the checkout's deploys; it prints what it finds."""
+    """Run pyinfra with one of the project's deploys; it prints what it finds."""
     # Ctrl-C reaches pyinfra too, which ends in its own time and with its own words.
     before = signal.signal(signal.SIGINT, lambda number, frame: None)
     try:
         return subprocess.run(
             [sys.executable, "-m", "pyinfra", "inventory.py", f"deploys/{deploy}.py", *arguments],
-            cwd=CHECKOUT,
+            cwd=folder_of(deploy),
             stdin=subprocess.DEVNULL,
             stdout=stdout,
             env=env,

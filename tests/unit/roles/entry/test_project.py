@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from roles.entry import plan, verify
-from roles.entry.checkout import environment
+from roles.entry.project import environment
 
 GOOD = "hosts: {'@local': {engines: {chat: {modle: 1}}}}\n"
 
