@@ -70,13 +70,13 @@ _ALL = (
     ),
     Cause(
         "weights-missing",
-        "a weight file that the index names is not there",
-        "fetch the model again, then compare its files with model.safetensors.index.json",
+        "a weight file in the index is missing",
+        "download the model again, then compare its files with model.safetensors.index.json",
     ),
     Cause(
         "weights-corrupt",
-        "a weight file is cut short, damaged, or does not fit the model's config.json",
-        "compare the checksums of the weight files with their source and fetch the bad one again",
+        "a weight file is truncated, damaged, or does not fit the model's config.json",
+        "compare the checksums of the weight files with their source, and download the bad one again",
         rule="SIGBUS (exit -7) while weights are loading",
     ),
     Cause(
@@ -128,13 +128,13 @@ _ALL = (
     ),
     Cause(
         "kernel-broken",
-        "sgl_kernel cannot be loaded: no .so, another torch or CUDA, or a cut file",
+        "sgl_kernel cannot be loaded: no .so, another torch or CUDA, or a truncated file",
         "`sglangctl kernel check --engine NAME` names it; the next deploy installs the kernel again",
         rule="SIGBUS (exit -7) before the first rank's log line",
     ),
     Cause(
         "no-kernel-image",
-        "the kernels hold no code for this GPU",
+        "the kernels contain no code for this GPU",
         "`sglangctl kernel inspect installed --engine NAME` shows which GPUs they are for; "
         "set `kernel.source: build`",
     ),
@@ -155,12 +155,12 @@ _ALL = (
         "a cache folder cannot be written by the service user",
         "set HOME, SGLANG_CACHE_DIR or FLASHINFER_WORKSPACE_BASE to a folder that it owns "
         "(the deploy's default is one)",
-        rule="making a folder failed",
+        rule="a folder could not be created",
     ),
     Cause(
         "disk-full",
         "a file system is full",
-        "`df -h` and `df -i`; old kernels, venvs and releases are the usual ballast",
+        "`df -h` and `df -i`; old kernels, venvs and releases usually take the space",
     ),
     Cause(
         "too-many-files",
@@ -253,7 +253,7 @@ _ALL = (
         "unknown",
         "it failed for a reason that is not in the list",
         "read the lines below; `sglangctl bundle NAME` collects everything for a report",
-        rule="a certain failure without any of the evidence above",
+        rule="a final failure without any of the evidence above",
     ),
 )
 
