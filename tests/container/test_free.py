@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import signal
+import stat
 import subprocess
 import sys
 import time
@@ -531,7 +532,13 @@ def test_an_upgrade_of_sglangctl_while_it_runs(box: Freeing) -> None:
 
 @pytest.fixture
 def docked(host_prefix: str) -> Iterator[str]:
-    """A plain container with a device of its own number, so that no other test is in the way."""
+    """A plain container with a device of its own number, so that no other test is in the way.
+
+    This machine has the same device: a path in somebody's container alone is no GPU.
+    """
+    device = Path("/dev/nvidia77")
+    device.unlink(missing_ok=True)
+    os.mknod(device, 0o666 | stat.S_IFCHR, os.makedev(1, 3))
     name = f"{host_prefix}-docked"
     script = "mknod -m 666 /dev/nvidia77 c 1 3; exec -a VLLM::Worker sleep 900 9<>/dev/nvidia77"
     subprocess.run(
@@ -544,6 +551,7 @@ def docked(host_prefix: str) -> Iterator[str]:
         yield name
     finally:
         subprocess.run(["docker", "rm", "--force", name], capture_output=True)
+        device.unlink()
 
 
 def on_this_machine(root: Path, *arguments: str) -> subprocess.CompletedProcess[str]:

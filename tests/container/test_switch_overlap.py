@@ -253,7 +253,7 @@ def test_a_slow_stop_is_not_silent(host: Host, tmp_path: Path) -> None:
     inventory = inventory_of(tmp_path, host, port=30008)
     done = deploy(inventory, "-y", script="stop")
     assert done.returncode == 0, text_of(done)
-    assert re.search(r"sglangctl stop chat, for 1\d s", text_of(done)), text_of(done)
+    assert re.search(r"sglangctl stop chat: 1\d s", text_of(done)), text_of(done)
     assert "waiting for sglang-chat.service to stop (" in text_of(done)
     make_quick(host)
     assert deploy(inventory, "-y").returncode == 0
