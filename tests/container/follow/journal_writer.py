@@ -35,6 +35,7 @@ def main() -> None:
             file.write(json.dumps({"t": t, "kind": kind, **fields}) + "\n")
 
         write("launch", v=1, engine="sglang", port=30000)
+        write("verdict", phase="importing", outcome="pending", cause=None, evidence=[])
         for number in range(int(seconds * 10)):
             write("log", data=f"line {number}\n")
             if number % 10 == 0:
@@ -45,6 +46,8 @@ def main() -> None:
         time.sleep(0.5)  # an answer to a question from before the port was ours proves nothing
         write("http", path="/health", status=200, error=None, seconds=0.01)
         write("generate", status=200, seconds=0.4, text_ok=True)
+        # Who follows judges nothing itself: the watch's verdict is what it goes by.
+        write("verdict", phase="serving", outcome="ready", cause=None, evidence=[])
         time.sleep(100_000)
 
 
