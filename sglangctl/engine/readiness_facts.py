@@ -6,12 +6,12 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from typing import Any
 
+from sglangctl.diagnosis.readiness import Facts
 from sglangctl.engine import accept_length, port_owner
 from sglangctl.engine.accept_length import Acceptance
 from sglangctl.engine.generate import Generation, generate
 from sglangctl.engine.http import Answer, Endpoint, ask
 from sglangctl.engine.processes import Collector, ranks_alive, wrong
-from sglangctl.engine.readiness import Facts
 from sglangctl.masking.text import mask_argv
 from sglangctl.proc import procfs
 from sglangctl.state.config import Drafter, EngineConfig

@@ -7,9 +7,9 @@ from dataclasses import dataclass
 from functools import partial
 
 from sglangctl.diagnosis.outcomes import SERVED
+from sglangctl.diagnosis.readiness import Check, Decision, Expected, decide
 from sglangctl.engine import processes, readiness_facts
 from sglangctl.engine.http import endpoint
-from sglangctl.engine.readiness import Check, Decision, decide
 from sglangctl.proc import cgroup
 from sglangctl.startup import render
 from sglangctl.state import starts
@@ -61,7 +61,8 @@ def verify(
     members = partial(cgroup.pids_in, folder) if folder else partial(processes.group_of, pid)
     where, pids = endpoint(config, paths, members), members()
     found = readiness_facts.gather(config, where, pid, pids, say=lambda text: _say(text, quiet))
-    return judged(config, paths, found, decide(config, found.facts))
+    decision = decide(Expected.of(config), found.facts)
+    return judged(config, paths, found, decision)
 
 
 def judged(

@@ -20,7 +20,7 @@ process  processes: pid, name, state, cpu_s, read_bytes, exit_code (of a zombie)
          ticks since boot); frozen (the cgroup is), oom_kills (a counter since the launch: v2
          memory.events oom_kill, v1 memory.oom_control oom_kill)
 socket   port, owner_pid, ours
-generate status, seconds, text_ok, accept_length, model, models, speculative (the algorithm that
+generate status, seconds, text_ok, accept_length, accept_source, model, models, speculative (the algorithm that
          runs, "" for none), speculative_faults, tokens_per_s, error, fault, min_accept_length
 exit     returncode, oom, oom_kills, shm_full, xid
 file     path (the log calls it missing), readable (false: it is there and closed to the engine's user), why

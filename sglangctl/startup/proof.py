@@ -22,6 +22,7 @@ class Proof:
         """The last one was not answered."""
         self.model: str | None = None
         self.accept_length: float | None = None
+        self.accept_source = ""
         self.speculative: str | None = None
         """The algorithm that runs, "" for none; None: unknown."""
         self.faults: tuple[str, ...] = ()
@@ -42,6 +43,7 @@ class Proof:
         self.came, self.ok, self.error = True, ok if isinstance(ok, bool) else None, ""
         self.model = text(event.get("model")) or self.model
         self.accept_length = number(event.get("accept_length"))
+        self.accept_source = text(event.get("accept_source")) or ""
         self.speculative = text(event.get("speculative"))
         faults = event.get("speculative_faults")
         self.faults = (

@@ -5,7 +5,9 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
+from sglangctl.diagnosis import readiness
 from sglangctl.diagnosis.outcomes import ORDER
+from sglangctl.diagnosis.readiness import Expected, Facts
 from sglangctl.startup import evidence, progress
 from sglangctl.startup.assessment import Assessment
 from sglangctl.startup.blame import Blame, blame
@@ -141,12 +143,11 @@ class Judge:
             return ("unresponsive", None, (f"health answers, yet {proof.error}",))
         if not proof.ok:
             return ("serving", None, ())
-        missing = not_ready(s)
-        if missing:
-            return ("serving", None, (missing,))
-        worse = degraded(s)
-        if worse:
-            return ("degraded", None, worse)
+        failed = readiness.decide(*_readiness(s)).failed
+        hard = [check for check in failed if not check.degrades]
+        if failed:
+            lines = tuple(f"{check.name}: {printable(check.detail)}" for check in hard or failed)
+            return ("serving" if hard else "degraded", None, lines)
         return ("ready", None, ())
 
     def _eta(self, s: State, counter: progress.Counter | None, outcome: str) -> _Estimate:
@@ -210,29 +211,31 @@ def _history_error(phase: str) -> float:
     return _COMPILED_ERROR if phase in _COMPILED else _HISTORY_ERROR
 
 
-def not_ready(s: State) -> str:
-    """Why a good generation does not make it ready yet; empty when it does."""
-    wanted = s.launched.served_name
-    found = s.service.models if s.service.models is not None else s.proof.model and (s.proof.model,)
-    if wanted and found and wanted not in found:
-        return f"the port serves {', '.join(map(printable, found))}, not {printable(wanted)}"
-    world = s.launched.world
-    if s.ranks.seen and s.ranks.alive and world is not None and s.ranks.alive < world:
-        return f"{s.ranks.alive} of {world} ranks are alive"
-    return ""
-
-
-def degraded(s: State) -> tuple[str, ...]:
-    """What should be better about a start that is proven to serve."""
-    if not s.launched.speculative:
-        return ()
-    proof = s.proof
-    found: list[str] = []
-    if proof.speculative == "":
-        declared = printable(s.launched.algorithm or "a drafter")
-        found.append(f"speculative decoding is off, declared is {declared}")
-    found += [f"speculative decoding: {printable(fault)}" for fault in proof.faults]
-    accept, floor = proof.accept_length, s.launched.min_accept_length
-    if accept is not None and accept < floor:
-        found.append(f"accept length {accept:.2f} is below {floor:g}: the drafter is of no use")
-    return tuple(found)
+def _readiness(s: State) -> tuple[Expected, Facts]:
+    """What the journal says on each condition of `ready`, of an engine that serves."""
+    launched, service, proof = s.launched, s.service, s.proof
+    expected = Expected(
+        port=launched.port,
+        served_name=launched.served_name,
+        ranks=launched.world,
+        speculative=launched.speculative,
+        algorithm=launched.algorithm or "",
+        min_accept_length=launched.min_accept_length,
+    )
+    models = service.models
+    if models is None and proof.model:
+        models = (proof.model,)
+    facts = Facts(
+        main_alive=s.exit is None,
+        port_ours=service.identified or None,
+        port_owner=service.identity,
+        health=200 if service.good_t is not None else None,
+        served_models=models,
+        ranks_alive=s.ranks.alive or None,
+        generation_ok=proof.ok,
+        speculative=proof.speculative,
+        speculative_faults=proof.faults,
+        accept_length=proof.accept_length,
+        accept_source=proof.accept_source,
+    )
+    return expected, facts

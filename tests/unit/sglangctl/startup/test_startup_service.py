@@ -100,7 +100,7 @@ def test_ready_needs_our_model() -> None:
     startup = serving(served_name="kimi")
     said = feed(startup, generate(11, model="other"))
     assert said.outcome == "serving"
-    assert said.evidence == ("the port serves other, not kimi",)
+    assert said.evidence == ("model: serves other, not kimi",)
     assert feed(startup, http(12, 200, path="/v1/models", models=["kimi"])).outcome == "ready"
     assert feed(startup, generate(13, models=["other"])).outcome == "serving"
 
@@ -109,7 +109,7 @@ def test_ready_needs_every_rank() -> None:
     startup = serving(tensor_parallel=2)
     feed(startup, processes(10.5, MAIN, TP0, DETOKENIZER))
     said = feed(startup, generate(11))
-    assert (said.outcome, said.evidence) == ("serving", ("1 of 2 ranks are alive",))
+    assert (said.outcome, said.evidence) == ("serving", ("ranks: 1 of 2 ranks alive",))
     assert feed(startup, processes(12, MAIN, TP0, TP1, DETOKENIZER)).outcome == "ready"
 
 

@@ -4,7 +4,8 @@ from dataclasses import replace
 
 import pytest
 
-from sglangctl.engine.readiness import Facts, decide
+from sglangctl.diagnosis.readiness import Decision, Expected, Facts
+from sglangctl.diagnosis.readiness import decide as decide_by
 from sglangctl.state.config import Drafter, EngineConfig, Readiness
 
 PLAIN = EngineConfig(
@@ -22,6 +23,10 @@ GOOD = Facts(
     speculative="EAGLE3",
     accept_length=2.4,
 )
+
+
+def decide(config: EngineConfig, facts: Facts) -> Decision:
+    return decide_by(Expected.of(config), facts)
 
 
 def test_everything_right_is_ready() -> None:

@@ -1,7 +1,8 @@
-"""From facts to `ready`, `degraded` or neither: the pure decision, no I/O.
+"""What an engine must prove to be ready: every condition, and the decision. Pure, no I/O.
 
-Unknown is not negative: a fact that could not be had is None. A fact that `ready` rests on and
-that is unknown makes the answer "could not check", not "ready" and not "broken".
+`sglangctl verify` fills the facts by looking now; the fold of a start fills them from the journal.
+Both ask `decide`. Unknown is not negative: an unknown fact is None. verify answers "could not
+check" where a required fact is unknown. The fold, which sees a start bit by bit, ignores it.
 """
 
 from __future__ import annotations
@@ -12,26 +13,53 @@ from sglangctl.state.config import EngineConfig
 
 
 @dataclass(frozen=True)
+class Expected:
+    """What is declared; None: not known (the fold of an incomplete journal)."""
+
+    port: int | None
+    served_name: str | None
+    ranks: int | None
+    """Schedulers of one replica on this host."""
+    speculative: bool
+    """Speculative decoding is declared: two more checks."""
+    algorithm: str
+    """Its algorithm, as declared; empty: not known."""
+    min_accept_length: float
+
+    @classmethod
+    def of(cls, config: EngineConfig) -> Expected:
+        drafter = config.drafter
+        return cls(
+            port=config.port,
+            served_name=config.served_name,
+            ranks=config.tensor_parallel,
+            speculative=drafter is not None,
+            algorithm=drafter.algorithm if drafter else "",
+            min_accept_length=config.readiness.min_accept_length,
+        )
+
+
+@dataclass(frozen=True)
 class Facts:
-    """What was found out about a running engine; None everywhere: could not be found out."""
+    """What is known of a running engine; None: unknown."""
 
     main_alive: bool | None = None
     port_ours: bool | None = None
     """The listening socket's owner is one of the engine's processes, started after its launch."""
     port_owner: str | None = None
-    """Who owns it, in words."""
+    """Its owner, as text."""
     health: int | None = None
     health_error: str | None = None
     served_models: tuple[str, ...] | None = None
     ranks_alive: int | None = None
     ranks_wrong: tuple[str, ...] = ()
-    """Ranks or the detokenizer that are stopped or dead, in words."""
+    """Ranks or the detokenizer that are stopped or dead, as text."""
     generation_ok: bool | None = None
     generation_fault: str | None = None
     speculative: str | None = None
     """The algorithm that runs; "" for none; None: not known."""
     speculative_faults: tuple[str, ...] = ()
-    """What differs from the inventory's drafter, in words."""
+    """What differs from the declared drafter, as text."""
     accept_length: float | None = None
     accept_source: str = ""
 
@@ -69,22 +97,22 @@ class Decision:
         return next(iter(self.failed or self.unknown), None)
 
 
-def decide(config: EngineConfig, facts: Facts) -> Decision:
-    """The proof of an engine, check by check, in the order in which a failure explains the rest."""
+def decide(expected: Expected, facts: Facts) -> Decision:
+    """The checks, in the order in which a failure explains those after it."""
     checks = [
         Check("main process", facts.main_alive, _yes(facts.main_alive, "runs", "does not run")),
-        Check("port", facts.port_ours, facts.port_owner or f"owner of {config.port} unknown"),
-        _ranks(config, facts),
+        Check("port", facts.port_ours, facts.port_owner or f"owner of {expected.port} unknown"),
+        _ranks(expected, facts),
         Check("health", _is_200(facts), _health(facts)),
-        _model(config, facts),
+        _model(expected, facts),
         Check(
             "generation",
             facts.generation_ok,
             facts.generation_fault or _yes(facts.generation_ok, "sane text", "no sane text"),
         ),
     ]
-    if config.drafter is not None:
-        checks += [_speculation(config, facts), _acceptance(config, facts)]
+    if expected.speculative:
+        checks += [_speculation(expected, facts), _acceptance(expected, facts)]
     hard = [check for check in checks if not check.degrades]
     if any(check.passed is not True for check in hard):
         return Decision(None, tuple(checks))
@@ -92,46 +120,43 @@ def decide(config: EngineConfig, facts: Facts) -> Decision:
     return Decision("degraded" if degraded else "ready", tuple(checks))
 
 
-def _ranks(config: EngineConfig, facts: Facts) -> Check:
-    expected = config.tensor_parallel
+def _ranks(expected: Expected, facts: Facts) -> Check:
     if facts.ranks_wrong:
         return Check("ranks", False, ", ".join(facts.ranks_wrong))
-    if facts.ranks_alive is None:
-        return Check("ranks", None, "processes could not be looked at")
-    return Check(
-        "ranks", facts.ranks_alive >= expected, f"{facts.ranks_alive} of {expected} ranks alive"
-    )
+    if facts.ranks_alive is None or expected.ranks is None:
+        return Check("ranks", None, "the engine's processes are not visible")
+    found = f"{facts.ranks_alive} of {expected.ranks} ranks alive"
+    return Check("ranks", facts.ranks_alive >= expected.ranks, found)
 
 
-def _model(config: EngineConfig, facts: Facts) -> Check:
-    if facts.served_models is None:
+def _model(expected: Expected, facts: Facts) -> Check:
+    if facts.served_models is None or expected.served_name is None:
         return Check("model", None, "/v1/models gave no answer")
-    served = ", ".join(facts.served_models) or "none"
-    return Check("model", config.served_name in facts.served_models, f"serves {served}")
+    serves = f"serves {', '.join(facts.served_models) or 'none'}"
+    if expected.served_name in facts.served_models:
+        return Check("model", True, serves)
+    return Check("model", False, f"{serves}, not {expected.served_name}")
 
 
-def _speculation(config: EngineConfig, facts: Facts) -> Check:
-    declared = config.drafter.algorithm if config.drafter else ""
+def _speculation(expected: Expected, facts: Facts) -> Check:
     name = "speculative decoding"
     if facts.speculative is None:
         return Check(name, None, "/server_info does not tell", degrades=True)
     if not facts.speculative:
+        declared = expected.algorithm or "a drafter"
         return Check(name, False, f"off, declared is {declared}", degrades=True)
     if facts.speculative_faults:
         return Check(name, False, "; ".join(facts.speculative_faults), degrades=True)
     return Check(name, True, f"{facts.speculative}, as declared", degrades=True)
 
 
-def _acceptance(config: EngineConfig, facts: Facts) -> Check:
-    floor = config.readiness.min_accept_length
+def _acceptance(expected: Expected, facts: Facts) -> Check:
+    name, floor = "accept length", expected.min_accept_length
     if facts.accept_length is None:
-        return Check("accept length", None, f"cannot tell: {facts.accept_source}", degrades=True)
-    return Check(
-        "accept length",
-        facts.accept_length >= floor,
-        f"{facts.accept_length:.2f} (floor {floor:g}; from {facts.accept_source})",
-        degrades=True,
-    )
+        return Check(name, None, f"cannot tell: {facts.accept_source}", degrades=True)
+    source = f"; from {facts.accept_source}" if facts.accept_source else ""
+    found = f"{facts.accept_length:.2f} (floor {floor:g}{source})"
+    return Check(name, facts.accept_length >= floor, found, degrades=True)
 
 
 def _health(facts: Facts) -> str:
