@@ -7,10 +7,10 @@ from typing import Any
 
 from roles.inventory import nccl
 from roles.inventory import pins as pinning
-from roles.inventory.environment import number_text
 from roles.inventory.errors import Path
 from roles.inventory.model import EngineSpec, Install, Kernel, Model, Nccl
 from roles.inventory.secret import Secret
+from roles.inventory.written import text_of
 from sglangctl.state.config import Drafter, Limits, Readiness
 
 
@@ -39,7 +39,7 @@ def build_engine(
         model=Model(path, engine["model"].get("served_name", path.rsplit("/", 1)[1])),
         drafter=Drafter(**drafter) if drafter else None,
         tensor_parallel=int(engine["tensor_parallel"]),
-        gpus="all" if engine["gpus"] == "all" else tuple(sorted(map(int, engine["gpus"]))),
+        gpus="all" if engine["gpus"] == "all" else tuple(map(int, engine["gpus"])),
         listen=engine["listen"],
         port=int(engine["port"]),
         api_key=secrets.get(("api_key",)),
@@ -50,14 +50,14 @@ def build_engine(
         },
         secret_flags=secret_flags,
         environment={
-            variable: number_text(value)
+            variable: text_of(value)
             for variable, value in engine["environment"].items()
             if value is not None
         },
         nccl=Nccl(
             engine["nccl"]["profile"],
             {
-                nccl.full_name(variable): None if value is None else number_text(value)
+                nccl.full_name(variable): None if value is None else text_of(value)
                 for variable, value in engine["nccl"]["overrides"].items()
             },
         ),

@@ -10,14 +10,21 @@ from roles.inventory import credentials, environment, flag_names, flags, nccl, p
 from roles.inventory.errors import Path, closest, shown
 from roles.inventory.quoting import is_writable
 from roles.inventory.schema import Report, is_secret_place
+from roles.inventory.written import text_of
 from sglangctl.systemd.unit_names import engine_unit
 
 EAGLE_FAMILY = ("EAGLE", "EAGLE3", "NEXTN", "STANDALONE")
 
 
+OLDEST = (0, 5, 9)
+"""The oldest SGLang whose flags and log this was made with."""
+
+
 def check_engine(name: str, engine: dict[str, Any], report: Report) -> None:
     """Rules within one engine; `engine` has passed the schema, defaults are filled in."""
+    _check_version(engine["version"], report)
     _check_paths(engine, report)
+    _check_served_name(engine["model"], report)
     _check_listen(engine, report)
     if "drafter" in engine:
         _check_drafter(engine["drafter"], report)
@@ -131,6 +138,36 @@ def _check_paths(engine: dict[str, Any], report: Report) -> None:
                 f"a folder outside of {own}: remove.py would delete it, keep weights elsewhere"
             )
             report((part, "path"), shown(path), allowed, None)
+
+
+def _check_version(version: str, report: Report) -> None:
+    release = re.split(r"[^0-9.]", version)[0]  # 0.5.10rc1: 0.5.10
+    numbers = tuple(int(part) for part in release.split(".") if part)
+    if numbers < OLDEST:
+        oldest = ".".join(map(str, OLDEST))
+        report(("version",), shown(version), f"{oldest} or newer", None)
+
+
+_HASH = re.compile(r"[0-9a-f]{40}|[0-9a-f]{64}")
+
+
+def _check_served_name(model: dict[str, Any], report: Report) -> None:
+    """SGLang's own rules, and that a client can use it."""
+    where = ("model", "served_name")
+    path = [part for part in (model.get("path") or "").split("/") if part not in ("", ".")]
+    name = model.get("served_name", path[-1] if path else "")
+    found = (
+        shown(name) if "served_name" in model else f"nothing, and the path ends in {shown(name)}"
+    )
+    if name.startswith("-"):
+        report(where, found, "a name that does not begin with - (it would be an option)", None)
+    elif _HASH.fullmatch(name):
+        # A hub cache has .../models--ORG--NAME/snapshots/HASH.
+        repository = next((part for part in path if part.startswith("models--")), "")
+        meant = repository.rpartition("--")[2] or None
+        report(where, found, "a name, not a snapshot's hash, which changes with the weights", meant)
+    elif ":" in name:
+        report(where, found, "a name without : (in SGLang it begins the name of a LoRA)", None)
 
 
 def _check_listen(engine: dict[str, Any], report: Report) -> None:
@@ -252,8 +289,6 @@ def _check_nccl(settings: dict[str, Any], report: Report) -> None:
         elif name != full and full in given:
             report(where, f"{full} twice, with and without its prefix", "once", None)
         elif value is not None:
-            allowed_value = nccl.allowed_value(full, environment.number_text(value))
-            if allowed_value:
-                choices = re.findall(r"[A-Za-z0-9]+", allowed_value)
-                near = closest(value, choices)
-                report(where, shown(value), allowed_value, near)
+            text = text_of(value)
+            if wanted := nccl.allowed_value(full, text):
+                report(where, shown(value), wanted, nccl.meant_value(full, text))

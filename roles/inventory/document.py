@@ -6,6 +6,7 @@ served name `no` would become False, and 12:30 a number.
 
 from __future__ import annotations
 
+import codecs
 import math
 import re
 from collections.abc import Hashable
@@ -15,7 +16,8 @@ from typing import Any, cast
 
 import yaml
 
-from roles.inventory.errors import InventoryError, Path, dotted, shown
+from roles.inventory.errors import InventoryError, Path, Problem, shown
+from roles.inventory.written import written
 
 DEPTH = 40
 """Levels of nesting that are read; the schema needs fewer than ten."""
@@ -51,7 +53,7 @@ class _Loader(yaml.SafeLoader):
         self.composed += 1
         if self.composed > NODES:
             line = cast("Any", self).peek_event().start_mark.line + 1
-            raise InventoryError(f"{self.name}:{line}: too large: more than {NODES} values")
+            raise wrong(self.name, line, (), f"more than {NODES} values", "several smaller files")
         return super().compose_node(parent, index)
 
 
@@ -70,22 +72,40 @@ for _tag, _pattern, _first in (
     )
 
 
+def wrong(
+    name: str, line: int | None, where: Path, found: str, allowed: str, meant: str | None = None
+) -> InventoryError:
+    """A file that cannot be used, in the form of every other mistake."""
+    return InventoryError(str(Problem(name, line, where, found, allowed, meant)))
+
+
 def read(path: FilePath) -> Document:
     """Read one YAML file; InventoryError when it cannot be read or is not a mapping."""
     name = str(path)
     try:
         with path.open("rb") as file:
             data = file.read(LARGEST + 1)
-        if len(data) > LARGEST:
-            raise InventoryError(f"{name} is larger than {LARGEST // 1024} KiB: use several files")
-        text = data.decode("utf-8")
     except FileNotFoundError:
         raise InventoryError(f"{name} is not there") from None
-    except UnicodeDecodeError as error:
-        raise InventoryError(f"{name} is not UTF-8 text (byte {error.start})") from None
     except OSError as error:
         raise InventoryError(f"{name} cannot be read: {error.strerror}") from None
+    if len(data) > LARGEST:
+        limit = f"at most {LARGEST // 1024} KiB: use several files"
+        raise wrong(name, None, (), "a larger file", limit)
+    try:
+        text = data.decode("utf-8")
+    except UnicodeDecodeError as error:
+        line = data.count(b"\n", 0, error.start) + 1
+        found, encoding = f"byte {error.start}, which is not UTF-8", "LATIN1"
+        if data.startswith((codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)):
+            found, encoding = "text in UTF-16", "UTF-16"
+        allowed = f"UTF-8 (iconv -f {encoding} -t UTF-8 FILE > NEW writes it)"
+        raise wrong(name, line, (), found, allowed) from None
     return parse(text, name)
+
+
+_YAML = "YAML"
+_MAPPING = "a mapping with the keys engines and hosts"
 
 
 def parse(text: str, name: str) -> Document:
@@ -93,9 +113,9 @@ def parse(text: str, name: str) -> Document:
     try:
         loader = _Loader(text)
     except yaml.reader.ReaderError as error:
-        place = f"{name}:{text[: error.position].count(chr(10)) + 1}"
-        found = f"the character U+{error.character:04X}"
-        raise InventoryError(f"{place}: this is not YAML: {found}") from None
+        line = text[: error.position].count("\n") + 1
+        found = f"the character U+{error.character:04X}, which YAML does not have"
+        raise wrong(name, line, (), found, _YAML) from None
     try:
         loader.name = name
         node = loader.get_single_node()
@@ -104,18 +124,16 @@ def parse(text: str, name: str) -> Document:
     except yaml.MarkedYAMLError as error:
         # The error's own text would quote the line, and the line may hold a secret.
         mark = error.problem_mark or error.context_mark
-        place = f"{name}:{mark.line + 1}" if mark else name
         reason = error.problem or error.context
-        raise InventoryError(f"{place}: this is not YAML: {reason}") from None
+        place = mark.line + 1 if mark else None
+        raise wrong(name, place, (), f"what is not YAML ({reason})", _YAML) from None
     except RecursionError:
-        raise InventoryError(f"{name}: lists or mappings are nested too deep") from None
+        raise wrong(name, None, (), "lists or mappings that are nested too deep", _YAML) from None
     finally:
         loader.dispose()
     if not isinstance(content, dict):
         found = "an empty file" if content is None else "no mapping"
-        raise InventoryError(
-            f"{name}: found {found}; allowed: a mapping with the keys engines and hosts"
-        )
+        raise wrong(name, 1, (), found, _MAPPING)
     return Document(name, content, reader.lines)
 
 
@@ -131,7 +149,9 @@ class _Reader:
     def value(self, node: yaml.Node, where: Path) -> Any:
         self.count += 1
         if len(where) > DEPTH or self.count > NODES:
-            raise self.error(node, where, "too deep or too large, perhaps an alias of itself")
+            raise self.error(
+                node, where, "what is too deep or too large", "no alias of itself, smaller files"
+            )
         self.lines[where] = node.start_mark.line + 1
         if isinstance(node, yaml.MappingNode):
             return self.mapping(node, where)
@@ -142,16 +162,20 @@ class _Reader:
         except (ValueError, LookupError, AttributeError, ArithmeticError):
             # What PyYAML's constructors raise for !!bool "x", !!int "", !!timestamp "x".
             kind = node.tag.rpartition(":")[2]
-            raise self.error(node, where, f"a value that is no {shown(kind)}") from None
+            raise self.error(
+                node, where, f"a value that is no {shown(kind)}", "a value that fits its tag"
+            ) from None
         if isinstance(value, str):
             return _joined(value)
         if isinstance(value, float) and not math.isfinite(value):
-            raise self.error(node, where, "not a finite number")
+            raise self.error(node, where, "a number that is not finite", "a finite number")
         if isinstance(value, int) and abs(value) > LARGEST_INT:
             # Python refuses to print one of thousands of digits, in whatever sentence it stands.
-            raise self.error(node, where, "a number that does not fit into 64 bits")
+            raise self.error(node, where, "a longer number", "one that fits into 64 bits")
         if not (value is None or isinstance(value, (int, float))):
-            raise self.error(node, where, f"a tag ({shown(node.tag)}) that is not known here")
+            raise self.error(node, where, f"a tag ({shown(node.tag)})", "values without tags")
+        if isinstance(value, (int, float)):
+            return written(value, node.value)
         return value
 
     def mapping(self, node: yaml.MappingNode, where: Path) -> dict[str, Any]:
@@ -164,7 +188,7 @@ class _Reader:
             key = self.key(key_node, where)
             place = (*where, key)
             if key in result:
-                raise self.error(key_node, place, "this key is there twice")
+                raise self.error(key_node, place, "this key twice", "each key once")
             result[key] = self.value(value_node, place)
             self.lines[place] = key_node.start_mark.line + 1
         return {**merged, **result}
@@ -176,19 +200,19 @@ class _Reader:
         for item in nodes:
             value = self.value(item, where)
             if not isinstance(value, dict):
-                raise self.error(item, where, "<< takes mappings only")
+                raise self.error(item, where, f"<< with {shown(value)}", "mappings after <<")
             merged = {**value, **merged}
         return merged
 
     def key(self, node: yaml.Node, where: Path) -> str:
         """A key as text: 8000 and true as keys are the words that were written."""
         if not isinstance(node, yaml.ScalarNode):
-            raise self.error(node, where, "a key must be a word")
+            raise self.error(node, where, "a key that is a list or a mapping", "words as keys")
         key: Hashable = node.value
         return str(key)
 
-    def error(self, node: yaml.Node, where: Path, text: str) -> InventoryError:
-        return InventoryError(f"{self.name}:{node.start_mark.line + 1}: {dotted(where)}: {text}")
+    def error(self, node: yaml.Node, where: Path, found: str, allowed: str) -> InventoryError:
+        return wrong(self.name, node.start_mark.line + 1, where, found, allowed)
 
 
 def _joined(text: str) -> str:

@@ -19,6 +19,7 @@ from typing import Any
 from roles.inventory import credentials, nccl
 from roles.inventory.errors import shown
 from roles.inventory.schema import Report
+from roles.inventory.written import text_of
 from sglangctl.masking.names import is_secret_name
 from sglangctl.masking.scrub import scrub
 
@@ -103,7 +104,7 @@ def check(environment: dict[str, Any], report: Report) -> None:
         if value is None:
             continue
         where = ("environment", name)
-        text = number_text(value)
+        text = text_of(value)
         if name in OURS:
             report(where, f"the variable {name}", f"it is set from {OURS[name]}", None)
         elif name in SYSTEMD or name.startswith("SGLANGCTL_"):
@@ -161,10 +162,3 @@ def _unsafe(name: str, text: str) -> str | None:
         ):
             return shown(part)
     return None
-
-
-def number_text(value: str | int | float) -> str:
-    """A value of an environment variable as text: 8 and 8.0 are both 8."""
-    if isinstance(value, float) and value.is_integer() and abs(value) < 1e15:
-        return str(int(value))
-    return str(value)

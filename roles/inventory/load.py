@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 from collections.abc import Mapping
 from pathlib import Path as FilePath
 from typing import Any
@@ -78,6 +79,18 @@ def _unused(document: Document, bases: dict[str, Any], used: set[str]) -> tuple[
     return tuple(mistake.text for mistake in problems.mistakes)
 
 
+_LOGIN = re.compile(r"(?:([^@:/]+)@)?([^@:/]+)(?::([0-9]+))?")
+"""user@host:port, without either of them, too; an IPv6 address has more than one colon."""
+
+
+def _without_login(found: re.Match[str]) -> tuple[str, str]:
+    """Where the parts of user@host:port belong, and the name that was meant."""
+    user, host, port = found.groups()
+    keys = [f"{key}: {value}" for key, value in (("user", user), ("port", port)) if value]
+    allowed = "the name alone" + (f", and the key ssh: {{{', '.join(keys)}}}" if keys else "")
+    return allowed, host
+
+
 class _Host:
     """One host on its way from a mapping to a spec."""
 
@@ -144,6 +157,8 @@ class _Host:
             meant = closest(connector, CONNECTORS) if name.startswith("@") else None
             where = self.where
             self.problems.add(where, f"the host name {shown(name)}", allowed, meant)
+        elif (found := _LOGIN.fullmatch(name.removeprefix("@ssh/"))) and (found[1] or found[3]):
+            self.problems.add(self.where, f"the host name {shown(name)}", *_without_login(found))
 
     def without_engines(self) -> Any:
         """What the host's own schema looks at: the engines are validated after the merge."""

@@ -77,10 +77,13 @@ def _lists(item: str) -> re.Pattern[str]:
 Kind = tuple[str, re.Pattern[str]]
 """What is allowed, in words and as a pattern of the whole value."""
 
+LEVELS = ("LOC", "NVL", "NVB", "C2C", "PIX", "PXB", "P2C", "PXN", "PHB", "SYS")
 LEVEL: Kind = (
-    "LOC, NVL, PIX, PXB, PHB or SYS (upper case)",
-    re.compile(r"LOC|NVL|PIX|PXB|PHB|SYS"),
+    f"{', '.join(LEVELS[:-1])} or {LEVELS[-1]} (upper case)",
+    re.compile("|".join(LEVELS)),
 )
+OLD_LEVELS = ("LOC", "PIX", "PXB", "PHB", "SYS")
+"""What NCCL reads for the numbers 0 to 4 of before it had names; larger ones are SYS, too."""
 SWITCH: Kind = ("0 or 1", re.compile(r"[01]"))
 INTEGER: Kind = ("a whole number", re.compile(r"-?[0-9]{1,18}|0x[0-9a-fA-F]{1,15}"))
 CHANNELS: Kind = ("a number from 1 to 64", re.compile(r"[1-9]|[1-5][0-9]|6[0-4]"))
@@ -106,7 +109,7 @@ KNOWN: dict[str, Kind] = {
     **dict.fromkeys((f"NCCL_{name}" for name in nccl_names.SWITCHES), SWITCH),
     **dict.fromkeys((f"NCCL_{name}" for name in nccl_names.CHANNELS), CHANNELS),
     # Unknown words here are ignored in silence, `sys` as well as `SYSTEM` (NCCL's
-    # src/graph/paths.cc compares with strcmp); its old numbers mean other things in places.
+    # src/graph/paths.cc compares with strcmp). Its old numbers are not what one thinks: 2 is PXB.
     "NCCL_P2P_LEVEL": LEVEL,
     "NCCL_NET_GDR_LEVEL": LEVEL,
     "NCCL_PROTO": PROTO,
@@ -126,7 +129,30 @@ def full_name(name: str) -> str:
 def allowed_value(name: str, value: str) -> str | None:
     """None when the value is one that NCCL understands, else what it understands."""
     allowed, pattern = KNOWN[name]
-    return None if pattern.fullmatch(value) else allowed
+    if pattern.fullmatch(value):
+        return None
+    if KNOWN[name] is LEVEL and (level := _old_level(value)):
+        return f"{allowed}; {value} is {level}"
+    return allowed
+
+
+def meant_value(name: str, value: str) -> str | None:
+    """The value that was probably meant by one that NCCL does not understand."""
+    kind = KNOWN[name]
+    if kind is LEVEL:
+        return _old_level(value) or closest(value, LEVELS)
+    if kind is SWITCH:
+        return _AS_SWITCH.get(value.lower())
+    return closest(value, re.findall(r"[A-Za-z0-9]+", kind[0]))
+
+
+_AS_SWITCH = {"true": "1", "yes": "1", "on": "1", "false": "0", "no": "0", "off": "0"}
+
+
+def _old_level(value: str) -> str | None:
+    if not re.fullmatch("[0-9]{1,4}", value):
+        return None
+    return OLD_LEVELS[min(int(value), len(OLD_LEVELS) - 1)]
 
 
 def suggestion(name: str) -> str | None:

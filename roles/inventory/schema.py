@@ -13,6 +13,7 @@ from jsonschema import Draft202012Validator, ValidationError
 from jsonschema.validators import extend
 
 from roles.inventory.errors import Path, closest, shown
+from roles.inventory.flag_names import FLAGS
 from roles.inventory.shipped import SCHEMA
 from sglangctl.masking.names import is_secret_name
 
@@ -84,7 +85,7 @@ def _explain(error: jsonschema.ValidationError, report: Report) -> None:
         for key in instance:
             if key not in known:
                 allowed = "one of " + ", ".join(sorted(known))
-                report((*where, key), "an unknown key", allowed, closest(key, known))
+                report((*where, key), "an unknown key", allowed, _meant_key(key, schema))
     elif error.validator == "required":
         for key in wanted:
             if key not in instance:
@@ -96,10 +97,39 @@ def _explain(error: jsonschema.ValidationError, report: Report) -> None:
         meant = near if _matches(names["pattern"], near) else None
         report((*where, key), f"the name {shown(key)}", allowed_by(names), meant)
     else:
-        meant = None
-        if "enum" in schema:
-            meant = closest(error.instance, [item for item in schema["enum"]])
-        report(where, found_by(error), allowed_by(schema), meant)
+        meant = _meant_value(instance, schema)
+        allowed = _hint(instance, schema) or allowed_by(schema)
+        report(where, found_by(error), allowed, meant)
+
+
+def _meant_key(key: str, schema: dict[str, Any]) -> str | None:
+    """The key that was probably meant, where it is another engine's word or a flag."""
+    known = list(schema["properties"])
+    words = schema.get("x-meant", {})
+    flag = key.replace("_", "-")
+    if near := words.get(key.replace("-", "_")) or closest(key, known):
+        return str(near)
+    return f"flags.{flag}" if "flags" in known and flag in FLAGS else None
+
+
+def _meant_value(instance: Any, schema: dict[str, Any]) -> str | None:
+    if "enum" in schema:
+        return closest(instance, schema["enum"])
+    if isinstance(instance, bool):
+        return cast("str | None", schema.get("x-meant", {}).get(json.dumps(instance)))
+    ending = schema.get("x-ending")
+    if ending and isinstance(instance, str) and _matches(schema["pattern"], instance + ending):
+        return instance + cast("str", ending)
+    return None
+
+
+def _hint(instance: Any, schema: dict[str, Any]) -> str | None:
+    """What to do about a value that is wrong in a way that is often seen; % is the value."""
+    if isinstance(instance, str):
+        for pattern, text in schema.get("x-hints", {}).items():
+            if _matches(pattern, instance):
+                return cast("str", text).replace("%", instance)
+    return None
 
 
 def found_by(error: jsonschema.ValidationError) -> str:

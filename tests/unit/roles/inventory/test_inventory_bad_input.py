@@ -95,6 +95,7 @@ ENGINE_MISTAKES = [
     ),
     ("environment: {MAX_JOBS: many}", "environment.MAX_JOBS", ('"many"', "0")),
     ("environment: {MAX_JOBS: 0}", "environment.MAX_JOBS", ("0",)),
+    ("environment: {MAX_JOBS: 8.0}", "environment.MAX_JOBS", ("8.0", "whole")),
     ("environment: {MAX_JOBS: 1.5}", "environment.MAX_JOBS", ("1.5", "0")),
     ("environment: {CUDA_HOME: cuda}", "environment.CUDA_HOME", ('"cuda"', "absolute")),
     ("environment: {TRITON_CACHE_DIR: ''}", "environment.TRITON_CACHE_DIR", ('""', "absolute")),
@@ -128,7 +129,7 @@ ENGINE_MISTAKES = [
     ("nccl: {overrides: {NCCL_BUFSIZE: 1}}", "nccl.overrides.NCCL_BUFSIZE", ("NCCL_BUFFSIZE",)),
     ("nccl: {overrides: {P2P_LEVEL: sys}}", "nccl.overrides.P2P_LEVEL", ('"SYS"',)),
     ("nccl: {overrides: {P2P_LEVEL: 4}}", "nccl.overrides.P2P_LEVEL", ("4", "LOC", "NVL")),
-    ("nccl: {overrides: {P2P_LEVEL: NVB}}", "nccl.overrides.P2P_LEVEL", ("LOC", "NVL")),
+    ("nccl: {overrides: {P2P_LEVEL: NVX}}", "nccl.overrides.P2P_LEVEL", ("LOC", "NVL")),
     ("nccl: {overrides: {P2P_DISABLE: yes}}", "nccl.overrides.P2P_DISABLE", ("0", "1")),
     ("nccl: {overrides: {PROTO: LL64}}", "nccl.overrides.PROTO", ("LL128", "Simple")),
     ("nccl: {overrides: {ALGO: Rng}}", "nccl.overrides.ALGO", ('"Ring"',)),
@@ -244,7 +245,7 @@ def test_what_the_inventorys_owner_decides() -> None:
           LD_PRELOAD: "/usr/lib/x86_64-linux-gnu/libtcmalloc.so.4:libiomp5.so"
           LD_LIBRARY_PATH: /usr/local/cuda/lib64:/opt/sglang/venvs/x/lib
           CUDA_DEVICE_ORDER: PCI_BUS_ID
-          MAX_JOBS: 8.0
+          MAX_JOBS: 8
           CUDA_HOME: /usr/local/cuda-13.0
           TRITON_CACHE_DIR: /scratch/triton
           PYTHONPATH: /srv/plugins
@@ -359,7 +360,7 @@ def test_words_stay_words() -> None:
     spec = engine(
         "environment: {A: 'off', B: yes, C: 012, D: 12:30, E: 1e3}\nflags: {chat-template: no}"
     )
-    assert spec.environment == {"A": "off", "B": "yes", "C": "012", "D": "12:30", "E": "1000"}
+    assert spec.environment == {"A": "off", "B": "yes", "C": "012", "D": "12:30", "E": "1e3"}
     assert spec.flags == {"chat-template": "no"}
 
 

@@ -198,7 +198,7 @@ def test_the_window_of_starts_follows_the_budget_of_a_start() -> None:
 def test_the_environment_of_an_engine() -> None:
     spec = engine("gpus: [5, 2]\nenvironment: {MAX_JOBS: 16, CUDA_HOME: /opt/cuda, X: 'a b'}")
     values = environment(spec, "/v")
-    assert values["CUDA_VISIBLE_DEVICES"] == "2,5"
+    assert values["CUDA_VISIBLE_DEVICES"] == "5,2"
     assert values["CUDA_DEVICE_ORDER"] == "PCI_BUS_ID"
     assert values["MAX_JOBS"] == "16"
     assert values["PATH"].startswith("/v/bin:/opt/cuda/bin:/usr/local/sbin:")
