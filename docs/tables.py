@@ -17,6 +17,7 @@ from roles.inventory import nccl, schema
 from sglangctl.diagnosis.causes import CAUSES, Cause
 from sglangctl.diagnosis.outcomes import OUTCOMES, PHASES
 from sglangctl.diagnosis.signatures import SIGNATURES
+from sglangctl.preflight.catalog import CHECKS
 
 DOCS = Path(__file__).resolve().parent
 MARKED = re.compile(
@@ -110,6 +111,14 @@ def words(title: str, meanings: dict[str, str]) -> str:
     return table((title, "Meaning"), ((f"`{name}`", text) for name, text in meanings.items()))
 
 
+def checks() -> str:
+    """The table of what is checked before anything is stopped."""
+    rows = [
+        (f"`{id}`", f"`{check.gate}`", check.looks_at, check.source) for id, check in CHECKS.items()
+    ]
+    return table(("Finding", "Gate", "What must be so", "Who asks for it"), rows)
+
+
 def layers() -> str:
     """The rooms of sglangctl as a picture, from their table in docs/architecture.md."""
     page = (DOCS / "architecture.md").read_text(encoding="utf-8")
@@ -133,6 +142,7 @@ TABLES: dict[str, Callable[[], str]] = {
     "phases": lambda: words("Phase", PHASES),
     "outcomes": lambda: words("Outcome", OUTCOMES),
     "causes": causes,
+    "checks": checks,
     "layers": layers,
 }
 

@@ -51,6 +51,11 @@ COMMANDS = (
         "sglangctl.commands.verify",
         "prove that an engine serves: 0 ready, 1 not, 2 unknown",
     ),
+    Command(
+        "preflight",
+        "sglangctl.commands.preflight",
+        "what would stop a deploy: 0 nothing, 1 something, 2 unknown",
+    ),
     Command("weights", "sglangctl.commands.weights", "is a model whole: 0 yes, 1 no, 2 unknown"),
     Command("bundle", "sglangctl.commands.bundle", "one tar.gz of evidence, its secrets masked"),
     Command("kernel", "sglangctl.commands.kernel", "inspect, check and build sgl-kernel"),

@@ -43,14 +43,6 @@ class DesiredEngine:
         }
 
     @property
-    def weights(self) -> dict[str, str]:
-        """Key of the inventory -> path that must be there before anything is switched."""
-        paths = {"model.path": self.spec.model.path}
-        if self.spec.drafter and self.spec.drafter.path:
-            paths["drafter.path"] = self.spec.drafter.path
-        return paths
-
-    @property
     def installed_unit(self) -> ManagedFile:
         return ManagedFile(
             f"/etc/systemd/system/{self.spec.unit}", self.release.files["sglang.service"]

@@ -11,7 +11,7 @@ from roles.inventory.errors import Path
 from roles.inventory.model import EngineSpec, Install, Kernel, Model, Nccl
 from roles.inventory.secret import Secret
 from roles.inventory.written import text_of
-from sglangctl.state.config import Drafter, Limits, Readiness
+from sglangctl.state.config import Drafter, Limits, Preflight, Readiness
 
 
 def build_engine(
@@ -73,6 +73,11 @@ def build_engine(
         reachable_at=readiness.get("reachable_at"),
         readiness=Readiness(**readiness),
         limits=Limits(**{key: float(value) for key, value in limits.items()}),
+        preflight=Preflight(
+            ignore=tuple(engine["preflight"]["ignore"]),
+            device=str(given.get("device") or Preflight.device),
+            authenticated=("api_key",) in secrets,
+        ),
         hardening=engine["hardening"],
     )
 

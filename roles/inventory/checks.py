@@ -11,6 +11,7 @@ from roles.inventory.errors import Path, closest, shown
 from roles.inventory.quoting import is_writable
 from roles.inventory.schema import Report, is_secret_place
 from roles.inventory.written import text_of
+from sglangctl.preflight.catalog import CHECKS
 from sglangctl.systemd.unit_names import engine_unit
 
 EAGLE_FAMILY = ("EAGLE", "EAGLE3", "NEXTN", "STANDALONE")
@@ -36,6 +37,7 @@ def check_engine(name: str, engine: dict[str, Any], report: Report) -> None:
     pins.check(engine["install"], engine["version"], report)
     _check_git(engine["kernel"], report)
     _check_replaces(name, engine["replaces"], report)
+    _check_ignored(engine["preflight"]["ignore"], report)
 
 
 def check_texts(value: Any, report: Report, where: Path = ()) -> None:
@@ -113,6 +115,13 @@ def _check_replaces(name: str, units: list[str], report: Report) -> None:
             report(where, f"{shown(unit)}, this engine's own", _OTHERS, None)
         elif what := places.not_replaceable(unit):
             report(where, f"{shown(unit)}, {what}", _OTHERS, None)
+
+
+def _check_ignored(ids: list[str], report: Report) -> None:
+    for index, id in enumerate(ids):
+        if id not in CHECKS:
+            allowed = "the id of a check (docs/preflight.md lists them)"
+            report(("preflight", "ignore", index), shown(id), allowed, closest(id, CHECKS))
 
 
 def _check_git(kernel: dict[str, Any], report: Report) -> None:

@@ -10,7 +10,7 @@ from typing import Any, Literal
 from roles.inventory import nccl
 from roles.inventory.errors import Mistake
 from roles.inventory.secret import Secret
-from sglangctl.state.config import Drafter, Limits, Readiness
+from sglangctl.state.config import Drafter, Limits, Preflight, Readiness
 from sglangctl.systemd.unit_names import engine_unit
 
 FlagValue = bool | int | float | str | list[str | int | float] | dict[str, Any]
@@ -125,6 +125,7 @@ class EngineSpec:
     readiness: Readiness
     limits: Limits
     reachable_at: str | None
+    preflight: Preflight
     hardening: Literal["baseline", "strict"]
 
     @property

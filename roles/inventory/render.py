@@ -166,6 +166,7 @@ def engine_config(engine: EngineSpec) -> EngineConfig:
         drafter=engine.drafter,
         readiness=engine.readiness,
         limits=engine.limits,
+        preflight=engine.preflight,
     )
 
 

@@ -120,6 +120,12 @@ _KERNEL = _object(
     ),
 )
 """`python` and `sm` become parts of a key and of a command."""
+_FINDING = _object(
+    "id level seen fix",
+    id=_text(80),
+    level={"enum": ["fail", "warn", "info"]},
+    **dict.fromkeys(("seen", "fix", "needed", "source"), _text()),
+)
 _OWNER = _object("pid name", pid=_COUNT, name=_text(), unit=_some("string"))
 _PROBE = _object(
     "v time files users",
@@ -139,6 +145,7 @@ _PROBE = _object(
     plans=_by_name(_PLAN),
     removals=_by_name(_object(lines=_or_none(_TEXTS), refused=_some("string", "boolean"))),
     kernels=_by_name(_KERNEL),
+    preflight=_by_name(_or_none(_list(_FINDING))),
     reasons=_by_name(_text()),
 )
 PROBE = jsonschema.Draft202012Validator(_PROBE)

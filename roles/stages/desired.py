@@ -56,7 +56,6 @@ class DesiredHost:
             items += [*engine.managed, engine.config]
             items += [*engine.live_files.values(), engine.installed_unit]
             files[engine.venv.marker] = None
-            files.update(dict.fromkeys(engine.weights.values()))
         for item in items:
             files[item.path] = item.sha256 if isinstance(item, ManagedFile) else None
         return {
@@ -65,6 +64,7 @@ class DesiredHost:
             "engine_configs": [json.loads(render.engine_json(one.spec)) for one in self.engines],
             "host_config": json.loads(render.host_json(self.spec)),
             "plan": [engine.name for engine in self.engines],
+            "preflight": [engine.name for engine in self.engines],
             "kernels": kernel_request(
                 {engine.name: (engine.spec, engine.venv.path) for engine in self.engines}
             ),

@@ -2,56 +2,69 @@
 
 from __future__ import annotations
 
-from pyinfra.context import state
+from pyinfra.context import host, state
 
 from roles.engine.desired import DesiredEngine
-from roles.remote.failing import fail_host
+from roles.remote.failing import fail_host, say
 from roles.remote.snapshot import JSON, RUNS
 from roles.sgl_kernel import choice
 from roles.sgl_kernel.operations import situation
 from roles.stages.desired import DesiredHost
-from roles.switch.blockers import blockers, held
+from roles.switch.blockers import findings
 from roles.switch.decision import Decide, decision_of
+from sglangctl.diagnosis.finding import FAIL, INFO, Finding
+from sglangctl.preflight.catalog import OF_THE_MODEL, finding, without_ignored
+from sglangctl.preflight.text import sentence
+
+NOTHING_TOUCHED = "nothing was touched"
+SERVES_ON = "what serves now goes on, but it could not start again"
 
 
 def preflight(desired: DesiredHost) -> None:
-    """Fail the host where its deploy cannot come to its end.
+    """Fail the host where its deploy cannot come to its end, and say what may go wrong.
 
-    Only without a plan (-y): with one the operations say what will fail, and whoever reads it
-    decides. Otherwise packages would be installed, and a kernel built for an hour, before the
-    switch says that the weights are not there.
+    What is in the way of a switch fails it only without a plan (-y): with one the operations say
+    what will fail, and whoever reads it decides. Otherwise packages would be installed, and a
+    kernel built for an hour, before the switch says that the weights are not there.
     """
-    facts = None if state.check_for_changes else desired.facts()
+    facts = desired.facts()
     if facts is None:
         return
-    found = [
-        f"{engine.name}: {text}"
-        for engine in desired.engines
-        for text in all_blockers(facts, engine, decision_of(engine))
-    ]
-    if not facts.get(RUNS) and set(found) <= refusals(facts, desired):
-        # What is told then is a command of sglangctl, which is not on this host yet: the deploy
-        # brings it and what else is beside the running engine, and ends before the switch.
-        return
-    if found:
-        fail_host("\n".join([*found, "nothing was touched"]))
+    target = state.inventory.get_host(host.name)
+    ways, stays = [], []
+    for engine in desired.engines:
+        decide = decision_of(engine)
+        way = in_the_way(facts, engine, decide)
+        stay = [] if decide(facts).needed else of_the_next_start(facts, engine)
+        for one in [*way, *stay]:
+            if one.level not in (FAIL, INFO):
+                say(target, f"{engine.name}: {one.level}: {sentence(one)}", fg="yellow")
+        ways += [(engine.name, one) for one in way if one.level == FAIL]
+        stays += [f"{engine.name}: {sentence(one)}" for one in stay if one.level == FAIL]
+    if state.check_for_changes or (
+        not facts.get(RUNS) and all(one.id == "gpus-held" for _, one in ways)
+    ):
+        # What is told of held GPUs is a command of sglangctl, which may not be on this host yet:
+        # the deploy brings it and what else is beside the running engine, and ends before the switch.
+        ways = []
+    if ways or stays:
+        texts = [f"{name}: {sentence(one)}" for name, one in ways]
+        fail_host("\n".join([*texts, *stays, NOTHING_TOUCHED if ways else SERVES_ON]))
 
 
-def refusals(facts: JSON, desired: DesiredHost) -> set[str]:
-    """What is in the way of the engines because somebody else holds the GPUs."""
-    return {
-        f"{engine.name}: {text}"
-        for engine in desired.engines
-        if (text := held(facts, engine)) is not None
-    }
-
-
-def all_blockers(facts: JSON, engine: DesiredEngine, decide: Decide) -> list[str]:
-    """Everything that is in the way of one engine and that no step before the switch changes."""
-    found = blockers(facts, engine) if decide(facts).needed else []
+def in_the_way(facts: JSON, engine: DesiredEngine, decide: Decide) -> list[Finding]:
+    """Everything about one engine that is to be switched and that no step before the switch
+    changes; its kernel also where it is not."""
+    found = findings(facts, engine) if decide(facts).needed else []
     survey = (facts.get("kernels") or {}).get(engine.name)
     now = situation(engine.spec, survey)
     unknown_gpu = survey is not None and choice.architecture(engine.spec.kernel, survey) is None
     if unknown_gpu and choice.wanted(engine.spec.kernel, now.device) is None:
-        found.append(f"kernel: {choice.decide(now).reason}")
-    return found
+        found.append(finding("kernel-source", FAIL, f"kernel: {choice.decide(now).reason}"))
+    return without_ignored(found, engine.spec.preflight.ignore)
+
+
+def of_the_next_start(facts: JSON, engine: DesiredEngine) -> list[Finding]:
+    """What is wrong with the model of an engine that is left as it is: it has its weights in
+    memory, and would not come up again."""
+    return [one for one in findings(facts, engine) if one.id in OF_THE_MODEL]

@@ -5,8 +5,9 @@ part's name; the exit status is 0 all the same. --request takes a JSON object: {
 wanted sha256 or null}, "paths": [for their disks], "users": [names], "dists": {venv: [names]},
 "kernels": {engine: {venv, sm}},
 "engines": [names], "engine_configs": [objects as in /etc/sglangctl/engines], "host_config": object
-as in host.json, "plan": engine's name or a list, "policy": declared|engines|all, "stop" and
-"remove": [engines' names] whose stop or removal is to be planned, configured or not}.
+as in host.json, "plan": engine's name or a list, "policy": declared|engines|all, "preflight":
+[engines' names], "stop" and "remove": [engines' names] whose stop or removal is to be planned,
+configured or not}.
 """
 
 from __future__ import annotations

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import asdict, dataclass
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, fields
 from typing import Any
 
 FAIL, WARN, INFO = "fail", "warn", "info"
@@ -19,6 +20,15 @@ class Finding:
     """One sentence without a full stop, safe for a terminal."""
     fix: str = ""
     """The next step: a command, or a line of the inventory."""
+    needed: str = ""
+    """What would be right, where `seen` does not say so already."""
+    source: str = ""
+    """Who asks for it: a document, a program's own check, a measurement."""
+
+    @classmethod
+    def from_json(cls, document: Mapping[str, Any]) -> Finding:
+        """The finding of a document; what a newer program says beyond it is left out."""
+        return cls(**{item.name: str(document.get(item.name, "")) for item in fields(cls)})
 
     def to_json(self) -> dict[str, Any]:
         return asdict(self)

@@ -73,6 +73,8 @@ class Probe:
     the request's `stop` and `remove` what `sglangctl stop NAME` would."""
     removals: dict[str, Any] = field(default_factory=dict)
     """Engine -> what `sglangctl remove NAME` would delete: {lines, refused}."""
+    preflight: dict[str, Any] = field(default_factory=dict)
+    """Engine -> the findings of `sglangctl preflight NAME --json`, without the engine's name."""
     reasons: dict[str, str] = field(default_factory=dict)
 
 
@@ -102,6 +104,7 @@ def parse_request(text: str) -> dict[str, Any]:
         "policy": str,
         "stop": list,
         "remove": list,
+        "preflight": list,
     }
     for name, value in request.items():
         if name not in kinds:
@@ -211,6 +214,14 @@ def _about_engines(found: Probe, part: _Parts, request: Mapping[str, Any], paths
     _plans(found, request, host, engines)
     if ending:
         forecast.look(found.plans, found.removals, ending, host, configured, paths)
+    for name in request.get("preflight", ()):
+        if name not in engines:
+            found.reasons[f"preflight {name}"] = "not configured on this host"
+            continue
+        found.preflight[name] = part(
+            f"preflight {name}",
+            lambda: _preflight(engines[name], found, paths),  # noqa: B023 (called at once)
+        )
 
 
 def _inventory(
@@ -309,6 +320,12 @@ def _plans(
         # As the switch does it: its own unit is stopped as well.
         plan = free.plan(engines[name], host, _others(engines, name), policy=policy, stop=True)
         found.plans[name] = free.plan_document(plan)
+
+
+def _preflight(engine: EngineConfig, found: Probe, paths: Paths) -> list[dict[str, Any]]:
+    from sglangctl.preflight import before
+
+    return [one.to_json() for one in before.findings(engine, as_json(found), paths)]
 
 
 def _others(engines: Mapping[str, EngineConfig], name: str) -> list[EngineConfig]:

@@ -114,6 +114,18 @@ class Drafter:
 
 
 @dataclass(frozen=True)
+class Preflight:
+    """What the checks before a switch have to know beside the rest, and what they leave alone."""
+
+    ignore: tuple[str, ...] = ()
+    """Ids of findings that stop nothing (sglangctl/preflight/catalog.py)."""
+    device: str = "cuda"
+    """`cpu`: nothing of GPUs is checked."""
+    authenticated: bool = True
+    """Clients need an api key."""
+
+
+@dataclass(frozen=True)
 class EngineConfig:
     """engines/NAME.json."""
 
@@ -132,6 +144,7 @@ class EngineConfig:
     drafter: Drafter | None = None
     readiness: Readiness = field(default_factory=Readiness)
     limits: Limits = field(default_factory=Limits)
+    preflight: Preflight = field(default_factory=Preflight)
     v: int = VERSION
 
 
@@ -177,12 +190,15 @@ def unknown(name: str, paths: Paths) -> str:
     return f"there is no engine {name} on this host (there is: {', '.join(names)}): deploy it first"
 
 
+_PARTS = {"readiness": Readiness, "limits": Limits, "preflight": Preflight}
+
+
 def engine_from(document: dict[str, Any], source: Path) -> EngineConfig:
     """An engine's configuration from its JSON object; ConfigError names `source`."""
     document = dict(document)
     if isinstance(document.get("drafter"), dict):
         document["drafter"] = _build(Drafter, document["drafter"], source)
-    for key, kind in (("readiness", Readiness), ("limits", Limits)):
+    for key, kind in _PARTS.items():
         if key in document:
             document[key] = _build(kind, document[key], source)
     return _build(EngineConfig, document, source)

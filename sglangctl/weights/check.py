@@ -5,6 +5,7 @@ files that an engine reads beside them. Reads headers only: 64 files of 547 GB t
 from __future__ import annotations
 
 import json
+import os
 from collections.abc import Iterable
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
@@ -86,6 +87,13 @@ def _no_folder(folder: Path, error: OSError) -> Finding:
             FAIL,
             f"{shown(str(folder))} is not a folder of this host",
             "if it is a name on a hub: download it, and name the folder",
+        )
+    if isinstance(error, FileNotFoundError) and not os.path.islink(folder):
+        return Finding(
+            "weights-missing",
+            FAIL,
+            f"{shown(str(folder))} is not on the host",
+            "put the model there, or correct the path",
         )
     if isinstance(error, NotADirectoryError):
         return Finding("weights-missing", FAIL, f"{shown(str(folder))} is not a folder", "")

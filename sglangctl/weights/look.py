@@ -20,10 +20,18 @@ LIMIT_S = 120.0
 """For one folder: 64 headers from a cold disk take 2 s, from NFS half a minute."""
 
 
-def model(folder: Path, user: str, *, tokenizer: bool = True, paths: Paths | None = None) -> Model:
+def model(
+    folder: Path,
+    user: str,
+    *,
+    tokenizer: bool = True,
+    paths: Paths | None = None,
+    remember: bool = True,
+) -> Model:
     """The model in `folder` as `user` sees it; KeyError (no such user), as_user.NoAnswer.
 
-    Only a complete model is remembered, and only by root, whose file it is.
+    Only a complete model is remembered, and only by root, whose file it is. `remember` False
+    writes nothing, and reads what was remembered.
     """
     paths = paths or Paths()
     file = remembered.file_of(folder, user, paths)
@@ -37,7 +45,7 @@ def model(folder: Path, user: str, *, tokenizer: bool = True, paths: Paths | Non
         ),
         str(folder),
     )
-    if found.complete and now:
+    if remember and found.complete and now:
         _keep(file, {"files": now, "tokenizer": tokenizer, "model": asdict(found)})
     return found
 
@@ -62,7 +70,7 @@ def _from_json(document: dict[str, Any], path: str) -> Model:
         int(document.get("files") or 0),
         int(document.get("bytes") or 0),
         int(document.get("tensors") or 0),
-        [Finding(**one) for one in mappings(document.get("findings"))],
+        [Finding.from_json(one) for one in mappings(document.get("findings"))],
     )
 
 

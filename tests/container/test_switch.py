@@ -220,7 +220,7 @@ def test_weights_that_are_not_there_leave_what_runs_alone(host: Host, tmp_path: 
     typo = {**ENGINE, "model": {"path": "/models/tyni"}}
     done = deploy(inventory_of(tmp_path, {host.ip: (host, typo)}), "-y")
     assert done.returncode == 1, text_of(done)
-    assert "model.path /models/tyni is not on the host" in text_of(done)
+    assert "/models/tyni is not on the host" in text_of(done)
     assert MODEL in host.exec("cat", "/etc/sglangctl/engines/chat.json").stdout
     assert show(host, "sglang-chat.service", "MainPID") == main
 
@@ -323,7 +323,7 @@ def test_what_cannot_come_to_its_end_is_not_begun(host: Host, tmp_path: Path) ->
     before = host.exec("sh", "-c", f"{CONFIGURED}; ls /opt/sglang/venvs", check=False).stdout
     done = deploy(inventory, "-y")
     assert done.returncode == 1, text_of(done)
-    assert "model.path /models/gone is not on the host" in text_of(done)
+    assert "/models/gone is not on the host" in text_of(done)
     assert "port 22 is held by sshd" in text_of(done)
     assert "nothing was touched" in text_of(done)
     after = host.exec("sh", "-c", f"{CONFIGURED}; ls /opt/sglang/venvs", check=False).stdout

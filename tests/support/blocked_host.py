@@ -7,6 +7,16 @@ from typing import Any
 from roles.engine.desired import DesiredEngine, desired_engine
 from tests.support.inventory_case import engine_text, load, only
 
+FOUND = [
+    {"id": "unit-foreign", "level": "fail", "seen": "that unit is not ours", "fix": "move it"},
+    {"id": "weights-missing", "level": "fail", "seen": "/m is missing", "fix": "fetch it"},
+    {"id": "gpus-held", "level": "fail", "seen": "refused\n  who", "fix": ""},
+    {"id": "weights-config", "level": "warn", "seen": "vocab_size 1", "fix": ""},
+    {"id": "chat-template", "level": "info", "seen": "no template", "fix": ""},
+]
+"""What the host's preflight says of it."""
+IN_THE_WAY = ["that unit is not ours: move it", "/m is missing: fetch it", "refused\n  who"]
+
 
 def listening(pid: int, unit: str | None) -> dict[str, Any]:
     owner = {"pid": pid, "name": "sshd", "user": "root", "unit": unit}
@@ -18,12 +28,11 @@ def facts(**more: Any) -> dict[str, Any]:
     return {
         "files": {
             "/etc/systemd/system/sglang-e.service": {"kind": "file", "text": "[Unit]\n"},
-            "/m": {"kind": "absent"},
-            "/d": {"kind": "unknown"},
         },
         "plans": {"e": {"refused": [{}], "lines": ["refused", "  who"]}},
         "gpus": [{}],
         **listening(46, "ssh.service"),
+        "preflight": {"e": FOUND},
         **more,
     }
 
@@ -32,13 +41,3 @@ def whole_engine(body: str) -> DesiredEngine:
     entry = only(load(engine_text(f"port: 8000\n{body}")))
     assert entry.spec is not None, entry.errors
     return desired_engine(entry.spec.engines[0])
-
-
-IN_THE_WAY = [
-    "/etc/systemd/system/sglang-e.service was not made by sglang-provision",
-    "model.path /m is not on the host (absent)",
-    "drafter.path /d is not on the host (unknown)",
-    "refused\n  who",
-    "tensor_parallel is 4 and the host has 1 GPUs",
-    "port 8000 is held by sshd",
-]

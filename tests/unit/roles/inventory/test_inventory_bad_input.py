@@ -168,6 +168,8 @@ ENGINE_MISTAKES = [
         "flags.model-loader-extra-config",
         ('"aws_secret_access_key_secret"', "secret"),
     ),
+    ("preflight: {ignore: [weights-mising]}", "preflight.ignore[0]", ('"weights-missing"?',)),
+    ("preflight: {ignore: all}", "preflight.ignore", ("list",)),
     ("readiness: {degraded: ignore}", "readiness.degraded", ("commit", "fail")),
     ("readiness: {min_accept_length: 0.5}", "readiness.min_accept_length", ("1", "512")),
     ("readiness: {limits: {start: 9}}", "readiness.limits.start", ('"start_s"',)),

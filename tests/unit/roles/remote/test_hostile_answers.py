@@ -23,12 +23,13 @@ from roles.host.managed import changes
 from roles.remote import limits, program, shape, snapshot
 from roles.remote.snapshot import HostProbe
 from roles.stages.fitness import why_unfit
-from roles.stages.preflight_check import all_blockers
+from roles.stages.preflight_check import in_the_way
 from roles.stages.readiness import invocation, proved_by
 from roles.switch.decision import decision_of, watch_reasons_of
 from roles.switch.operations import plan_lines, seen
 from roles.switch.stop import is_down, stop_lines
-from tests.support.blocked_host import whole_engine
+from sglangctl.preflight.text import sentence
+from tests.support.blocked_host import FOUND, whole_engine
 
 SEED = 20261130
 ODD: tuple[Any, ...] = (
@@ -97,6 +98,7 @@ def whole(files: list[str]) -> dict[str, Any]:
                 "installed": {"verdict": "usable", "reason": "r", "version": "0.4", "key": None},
             }
         },
+        "preflight": {"e": FOUND},
         "reasons": {"systemd": "no"},
     }
 
@@ -146,7 +148,7 @@ def consumers() -> tuple[dict[str, Any], list[Callable[[dict[str, Any]], object]
     return dict.fromkeys(["files"], dict.fromkeys(files)), [
         decide,
         watch,
-        lambda facts: all_blockers(facts, engine, lambda _: decide(facts)),
+        lambda facts: [sentence(one) for one in in_the_way(facts, engine, decide)],
         lambda facts: why_unfit(facts, "sglang"),
         lambda facts: changes(managed, facts["files"]),
         lambda facts: changed_against_live(engine, facts),

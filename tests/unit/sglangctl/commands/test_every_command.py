@@ -53,6 +53,7 @@ COMMANDS: dict[str, list[list[str]]] = {
     "probe": [],
     "prune-programs": [],
     "weights": [["--engine", ENGINE]],
+    "preflight": [[ENGINE], [ENGINE, "--json"]],
 }
 CASES = [(name, words) for name, cases in COMMANDS.items() for words in cases]
 WITHOUT_CONFIG = {"logs", "journal", "bundle", "kernel"}

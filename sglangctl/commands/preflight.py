@@ -1,0 +1,70 @@
+"""What would stop a deploy of an engine, all of it at once. Changes nothing.
+
+The gate `before` (the default) looks at the weights, the unit's name, the port and the GPUs. The
+engine is one of this host, or what --spec says of one that is not deployed yet: an object as in
+/etc/sglangctl/engines (- is standard input).
+
+Exit status: 0 nothing is in the way, 1 something is, 2 could not check. With --json: {"v": 1,
+"preflight": [{"engine", "gate", "fails"}], "findings": [{"id", "level", "seen", "needed", "fix",
+"source", "engine"}]}; levels are fail, warn and info.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import sys
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any
+
+from sglangctl.diagnosis.finding import Finding
+from sglangctl.preflight import text
+from sglangctl.preflight.catalog import BEFORE, fails
+from sglangctl.probe.document import probe
+from sglangctl.state.config import EngineConfig, checked_document, engine_from, load_engine
+from sglangctl.state.paths import Paths
+from sglangctl.util.errors import Unusable
+from sglangctl.util.terminal import harmless
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    what = parser.add_mutually_exclusive_group(required=True)
+    what.add_argument("name", nargs="?", help="an engine of this host")
+    what.add_argument("--spec", metavar="FILE", help="one that is not deployed yet")
+    parser.add_argument("--gate", choices=(BEFORE,), default=BEFORE)
+    parser.add_argument("--json", action="store_true", help="one document")
+
+
+def run(args: argparse.Namespace) -> int:
+    paths = Paths()
+    engine = load_engine(args.name, paths) if args.name else spec(args.spec)
+    found = before(engine, paths)
+    if args.json:
+        print(json.dumps(text.document(engine.name, args.gate, found)))
+    else:
+        print("\n".join(map(harmless, text.lines(engine.name, args.gate, found))))
+    return 1 if fails(found) else 0
+
+
+def before(engine: EngineConfig, paths: Paths) -> list[Finding]:
+    """The findings of the first gate; Unusable where the host could not be looked at."""
+    name = engine.name
+    config = json.loads(json.dumps(asdict(engine)))
+    asked = {"engine_configs": [config], "plan": [name], "preflight": [name]}
+    document = probe(asked, paths)
+    found = document.preflight.get(name)
+    if found is None:
+        raise Unusable(document.reasons.get(f"preflight {name}", f"{name} was not looked at"))
+    return [Finding.from_json(one) for one in found]
+
+
+def spec(source: str) -> EngineConfig:
+    """The engine that a file or standard input (`-`) describes."""
+    path = Path("standard input" if source == "-" else source)
+    content = sys.stdin.read() if source == "-" else path.read_text(encoding="utf-8")
+    try:
+        document: Any = json.loads(content)
+    except (ValueError, RecursionError) as error:
+        raise Unusable(f"{path} is not JSON: {error}") from None
+    return engine_from(checked_document(document, path), path)

@@ -1,0 +1,65 @@
+"""The gate `before`: from the probe's document and the weights to findings, all at once."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+from sglangctl.diagnosis.finding import FAIL, INFO, Finding
+from sglangctl.preflight import model, network
+from sglangctl.preflight.catalog import finding, without_ignored
+from sglangctl.state import ownership
+from sglangctl.state.config import EngineConfig
+from sglangctl.state.paths import Paths
+from sglangctl.util.values import mapping
+
+
+def findings(engine: EngineConfig, facts: Mapping[str, Any], paths: Paths) -> list[Finding]:
+    """Everything that can be told of `engine` before anything is touched.
+
+    `facts`: the probe's document, with a plan of this engine. Reads the weights' headers; what else
+    is read is in `facts`.
+    """
+    found = [
+        *_unit(engine, paths),
+        *model.look(engine, paths),
+        *_holders(engine, facts),
+        *_gpus(engine, facts),
+        *network.port(engine, facts),
+    ]
+    return without_ignored(found, engine.preflight.ignore)
+
+
+def _unit(engine: EngineConfig, paths: Paths) -> Iterator[Finding]:
+    path = paths.units / engine.unit
+    if ownership.foreign_unit(path):
+        yield finding(
+            "unit-foreign",
+            FAIL,
+            f"{path} was not made by sglang-provision",
+            "name the engine otherwise, or move that file away",
+        )
+
+
+def _holders(engine: EngineConfig, facts: Mapping[str, Any]) -> Iterator[Finding]:
+    plan = mapping(mapping(facts.get("plans")).get(engine.name))
+    if plan.get("refused"):
+        lines = plan.get("lines") or ["the GPUs are held by what may not be ended"]
+        yield finding("gpus-held", FAIL, "\n".join(lines))
+
+
+def _gpus(engine: EngineConfig, facts: Mapping[str, Any]) -> Iterator[Finding]:
+    if engine.preflight.device == "cpu":
+        return
+    gpus = facts.get("gpus")
+    if gpus is None:
+        why = mapping(facts.get("reasons")).get("gpus") or "neither NVML nor nvidia-smi answers"
+        yield finding("gpus-unknown", INFO, f"the GPUs were not checked: {why}")
+        return
+    if engine.gpus == "all" and engine.tensor_parallel > len(gpus):
+        yield finding(
+            "gpu-count",
+            FAIL,
+            f"tensor_parallel is {engine.tensor_parallel} and the host has {len(gpus)} GPUs",
+            "lower it, or take another host",
+        )

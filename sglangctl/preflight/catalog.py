@@ -1,0 +1,92 @@
+"""Every check of the two gates: its id, what it looks at and who asks for it. The table in
+docs/preflight.md is made from this."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass, replace
+
+from sglangctl.diagnosis.finding import FAIL, INFO, Finding
+
+BEFORE, STAGED = "before", "staged"
+GATES = (BEFORE, STAGED)
+
+
+@dataclass(frozen=True)
+class Check:
+    """One kind of finding."""
+
+    gate: str
+    looks_at: str
+    """One phrase: what is compared with what."""
+    source: str
+    """Who asks for it."""
+
+
+WEIGHTS = "the safetensors format; the engine's own loader"
+CHECKS: dict[str, Check] = {
+    "unit-foreign": Check(BEFORE, "the unit's file is ours or not there", "this project"),
+    "model-config": Check(BEFORE, "config.json is there and names an architecture", WEIGHTS),
+    "weights-missing": Check(
+        BEFORE, "every file and tensor that the index names is there", WEIGHTS
+    ),
+    "weights-corrupt": Check(BEFORE, "every header is whole and fits its file", WEIGHTS),
+    "weights-unreadable": Check(
+        BEFORE,
+        "the engine's user can read every file, through every folder",
+        'measured: SGLang calls such a file "No such file or directory"',
+    ),
+    "weights-unfinished": Check(BEFORE, "no download is unfinished", WEIGHTS),
+    "weights-twice": Check(BEFORE, "no tensor is in two files", WEIGHTS),
+    "weights-format": Check(BEFORE, "the weights are safetensors, which can be checked", WEIGHTS),
+    "weights-config": Check(BEFORE, "vocabulary and quantisation of config.json fit", WEIGHTS),
+    "weights-unchecked": Check(BEFORE, "the weights could be looked at", "this project"),
+    "tokenizer-missing": Check(BEFORE, "the tokenizer's files are there and whole", WEIGHTS),
+    "chat-template": Check(BEFORE, "the model has a chat template", "transformers"),
+    "gpus-held": Check(
+        BEFORE, "whoever has the GPUs may be ended for this switch", "`sglangctl free NAME`"
+    ),
+    "gpu-count": Check(BEFORE, "as many GPUs as `tensor_parallel` asks for", "SGLang"),
+    "gpus-unknown": Check(BEFORE, "NVML or nvidia-smi tells the GPUs", "NVIDIA's driver"),
+    "kernel-source": Check(
+        BEFORE, "a kernel for the host's GPUs can be had", "docs/kernel.md, on the controller"
+    ),
+    "port-taken": Check(
+        BEFORE,
+        "the port is free, or its owner ends with the switch",
+        "measured: SGLang notices a taken port only after the whole load",
+    ),
+}
+
+
+OF_THE_MODEL = frozenset(
+    id
+    for id in CHECKS
+    if id.startswith(("weights-", "model-", "tokenizer-")) and id != "weights-unchecked"
+)
+"""What is wrong with the model itself: known also of an engine that is not switched."""
+
+
+def finding(id: str, level: str, seen: str, fix: str = "", needed: str = "") -> Finding:
+    """A finding of the catalogue. KeyError: the id is not in it."""
+    return Finding(id, level, seen, fix, needed, CHECKS[id].source)
+
+
+def sourced(found: Iterable[Finding]) -> list[Finding]:
+    """Findings of another room, with their source. KeyError for an id without a check."""
+    return [replace(one, source=one.source or CHECKS[one.id].source) for one in found]
+
+
+def without_ignored(found: Iterable[Finding], ignore: Iterable[str]) -> list[Finding]:
+    """The findings; one that the inventory ignores stops nothing, and is not hidden."""
+    ids = set(ignore)
+    return [
+        replace(one, level=INFO, seen=f"{one.seen} (ignored: preflight.ignore)")
+        if one.id in ids and one.level != INFO
+        else one
+        for one in found
+    ]
+
+
+def fails(found: Iterable[Finding]) -> bool:
+    return any(one.level == FAIL for one in found)
