@@ -393,7 +393,8 @@ def test_an_engine_that_dies_in_each_start_stays_down_after_the_third(
     host: Host, tmp_path: Path
 ) -> None:
     host.exec("mkdir", "-p", "/models/empty")
-    broken = {**ENGINE, "model": {"path": "/models/empty"}}
+    known = {"ignore": ["weights-missing", "model-config", "tokenizer-missing"]}
+    broken = {**ENGINE, "model": {"path": "/models/empty"}, "preflight": known}
     inventory = inventory_of(tmp_path, {host.ip: (host, broken)})
     done = deploy(inventory, "-y")
     assert done.returncode == 1, text_of(done)
