@@ -14,6 +14,7 @@ from typing import Any
 from roles.remote.failing import HostFailed
 from roles.remote.link import Link
 from sglangctl.state import journal
+from sglangctl.util.values import digits
 
 TASK_WAIT_S = 10.0
 """Of one question about a task."""
@@ -43,8 +44,9 @@ def parse(lines: Sequence[str]) -> Reply:
     words = lines[-1].split() if lines else []
     body = list(lines[:-1])
     try:
-        mark, source, offset, status = words
-        if mark != "@" or not offset.isdigit():
+        mark, source, place, status = words
+        offset = digits(place)
+        if mark != "@" or offset is None:
             raise ValueError
         unit = json.loads(body.pop()[2:]) if body and body[-1].startswith("= ") else None
     except ValueError:
@@ -54,7 +56,7 @@ def parse(lines: Sequence[str]) -> Reply:
     return Reply(
         events=list(journal.events(body)),
         source=None if source == "-" else source,
-        offset=int(offset),
+        offset=offset,
         status=status,
         unit=unit if isinstance(unit, dict) else None,
     )

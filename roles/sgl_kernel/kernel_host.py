@@ -19,6 +19,7 @@ from roles.remote.shape import WrongShape
 from roles.remote.steps import run_step
 from roles.remote.upload import upload
 from sglangctl.state.journal import Event
+from sglangctl.util.values import digits
 
 CACHE = "/var/cache/sglangctl/kernel"
 LARGEST = 4 << 30
@@ -95,10 +96,10 @@ class KernelHost:
             limit_s=limit_s,
             then="look at the host, then deploy again",
         )
-        status = lines[-1].removeprefix("@ ") if lines else ""
-        if not status.isdigit():
-            raise HostFailed(f"{title} ended without a word: {' '.join(lines[-3:])}")
-        return Ended(int(status), lines[:-1])
+        status = digits(lines[-1].removeprefix("@ ")) if lines else None
+        if status is None:
+            raise HostFailed(f"{title} gave no exit status: {' '.join(lines[-3:])}")
+        return Ended(status, lines[:-1])
 
     def survey(self, venv: str, sm: str | None) -> dict[str, Any]:
         """`sglangctl kernel survey`; HostFailed when it does not answer."""

@@ -10,14 +10,13 @@ from __future__ import annotations
 import argparse
 import json
 import sys
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
 from sglangctl.diagnosis.outcomes import SERVED
 from sglangctl.startup.assessment import Assessment
-from sglangctl.startup.fold import Startup
-from sglangctl.startup.ranks import STOPPED_S
+from sglangctl.startup.replay import changes
 from sglangctl.state import journal
 from sglangctl.util.errors import Unusable
 
@@ -25,35 +24,6 @@ from sglangctl.util.errors import Unusable
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """The arguments of `sglangctl replay`."""
     parser.add_argument("file", metavar="FILE", help="a journal.jsonl, or - for standard input")
-
-
-def changes(events: Iterable[journal.Event]) -> Iterator[Assessment]:
-    """The first assessment and every one whose phase, outcome or cause differs from the last.
-
-    Only what a watcher sees counts: `injected` and recorded `verdict` events are skipped. After
-    the last event the fold is given the time that it still waits for (at most three seconds),
-    and what it says then carries the last event's t.
-    """
-    startup = Startup()
-    last: tuple[str, str, str | None] | None = None
-    t: float | None = None
-    for event in events:
-        if event["kind"] in ("injected", "verdict"):
-            continue
-        assessment = startup.feed(event)
-        t = assessment.t
-        key = (assessment.phase, assessment.outcome, assessment.cause)
-        if key != last:
-            last = key
-            yield assessment
-    if t is None or (startup.failures.crash is None and startup.stopped_t is None):
-        return
-    end = t + max(startup.limits.failed_cause_s, STOPPED_S)
-    while (due := startup.due) is not None and due <= end:
-        assessment = startup.tick(due)
-        if (assessment.phase, assessment.outcome, assessment.cause) != last:
-            yield Assessment(**{**vars(assessment), "t": t})
-            return
 
 
 def line(assessment: Assessment) -> str:
@@ -85,5 +55,5 @@ def run(args: argparse.Namespace) -> int:
         error.filename = error.filename or args.file
         raise
     if not outcome:
-        raise Unusable(f"{args.file} is no journal: there is no event in it")
+        raise Unusable(f"{args.file} is not a journal: it contains no event")
     return 0 if outcome in SERVED else 1

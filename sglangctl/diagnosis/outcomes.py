@@ -24,7 +24,7 @@ OUTCOMES = {
     "unresponsive": "it served and no longer answers",
     "stalled": "no progress any more; a report, not a verdict: it may still serve",
     "deadline": "the time limit of the start passed while it still made progress",
-    "failed": "final: it will not serve",
+    "failed": "final: this start has ended",
 }
 PROVEN = frozenset(["ready", "degraded"])
 """A generation has proved that it serves."""

@@ -11,6 +11,7 @@ from dataclasses import dataclass
 
 from sglangctl.gpu.nvml import Nvml, NvmlError
 from sglangctl.proc import procfs
+from sglangctl.util.values import digits
 
 FIELDS = (
     "index",
@@ -137,20 +138,20 @@ def _from_smi(why_no_nvml: str) -> Reading:
     processes = _smi("--query-compute-apps=gpu_uuid,pid,used_memory")
     holding: dict[str, dict[int, int | None]] = {}
     for row in processes if not isinstance(processes, str) else []:
-        if len(row) == 3 and row[1].isdigit():
-            holding.setdefault(row[0], {})[int(row[1])] = _whole(row[2])
+        pid = digits(row[1]) if len(row) == 3 else None
+        if pid is not None:
+            holding.setdefault(row[0], {})[pid] = _whole(row[2])
     found = [
-        _from_row(dict(zip(fields, row)), holding)
+        _from_row(index, dict(zip(fields, row)), holding)
         for row in rows
-        if len(row) == len(fields) and row[0].isdigit()
+        if len(row) == len(fields) and (index := digits(row[0])) is not None
     ]
     if rows and not found:
         return Reading(None, None, f"{why_no_nvml}; nvidia-smi says {rows[0][0]!r}")
     return Reading(tuple(found), "nvidia-smi")
 
 
-def _from_row(row: dict[str, str], holding: dict[str, dict[int, int | None]]) -> Gpu:
-    index = int(row["index"])
+def _from_row(index: int, row: dict[str, str], holding: dict[str, dict[int, int | None]]) -> Gpu:
     capability = row.get("compute_cap", "")
     return Gpu(
         index=index,
@@ -204,4 +205,4 @@ def _whole(text: str) -> int | None:
 
 def _decimal(text: str) -> float | None:
     """A number of nvidia-smi; None for `[N/A]`, `[Not Supported]` and the like."""
-    return float(text) if re.fullmatch(r"\d+(\.\d+)?", text) else None
+    return float(text) if re.fullmatch(r"[0-9]{1,18}(\.[0-9]+)?", text) else None

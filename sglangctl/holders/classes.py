@@ -109,7 +109,8 @@ class Process:
     container: str | None = None
     container_name: str | None = None
     program: str | None = None
-    """The path of what it runs, where that is a file of the system (proc/executable)."""
+    """The path of its program (of root's Python: of its script), where that is a file of the system
+    (proc/executable)."""
 
 
 @dataclass(frozen=True)
@@ -258,6 +259,11 @@ def engine_of(argv: Sequence[str]) -> str | None:
     if not name or (words and (not rest or rest[0] not in words)):
         return None
     return f"{name}, by its command {' '.join([program, *rest[: 1 if words else 0]])}"
+
+
+def script_of(program: str, argv: Sequence[str]) -> str | None:
+    """The script that a system's Python runs; None for every other program."""
+    return python_target(argv[1:])[1] if PYTHON.fullmatch(base_name(program)) else None
 
 
 def python_target(arguments: Sequence[str]) -> tuple[str | None, str | None, list[str]]:

@@ -146,6 +146,11 @@ def look_at(
     if uid is None:
         return None
     program = executable.of_the_system(pid, uid)
+    # nvitop and gpustat are Python scripts. Only root's command line is believed: any user can
+    # write into their own.
+    script = classes.script_of(program or "", argv) if uid == 0 else None
+    if script and executable.is_script_of_the_system(script):
+        program = script
     if not pidfds.same(identity):
         return None
     process = Process(

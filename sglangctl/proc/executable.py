@@ -23,13 +23,22 @@ def of_the_system(pid: int, uid: int) -> str | None:
     link = f"{procfs.PROC}/{pid}/exe"
     try:
         path = re.sub(r" \(deleted\)$", "", os.readlink(link))
-        if not path.startswith(SYSTEM):
-            return None
         runs = os.stat(link)
-        if runs.st_uid != 0:
-            return None
-        if runs.st_mode & (stat.S_IWGRP | stat.S_IWOTH):
+        if not _of_root(path, runs):
             return None
         return path if uid == 0 or os.path.samestat(runs, os.stat(path)) else None
     except OSError:
         return None
+
+
+def is_script_of_the_system(path: str) -> bool:
+    """Whether `path` is root's file in one of SYSTEM, writable for root alone."""
+    try:
+        return _of_root(path, os.stat(path))
+    except OSError:
+        return False
+
+
+def _of_root(path: str, found: os.stat_result) -> bool:
+    writable = found.st_mode & (stat.S_IWGRP | stat.S_IWOTH)
+    return path.startswith(SYSTEM) and found.st_uid == 0 and not writable

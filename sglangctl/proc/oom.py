@@ -14,6 +14,7 @@ from pathlib import Path
 
 from sglangctl.proc import procfs
 from sglangctl.proc.cgroup import CGROUP
+from sglangctl.util.values import digits
 
 COUNT = re.compile(r"^oom_kill (\d+)$", re.M)
 KILLED = re.compile(
@@ -121,8 +122,7 @@ def message_of(record: str, since: float) -> str:
     head, _, message = record.partition(";")
     fields = head.split(",")
     # Priority and facility, a number, microseconds of the monotonic clock.
-    if len(fields) < 3 or not fields[0].isdigit() or not fields[2].isdigit():
-        return ""
-    if int(fields[0]) >> 3 != KERNEL or int(fields[2]) / 1e6 < since:
+    level, time_us = (digits(fields[0]), digits(fields[2])) if len(fields) > 2 else (None, None)
+    if level is None or time_us is None or level >> 3 != KERNEL or time_us / 1e6 < since:
         return ""
     return message

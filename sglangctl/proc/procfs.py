@@ -45,7 +45,7 @@ class Stat:
 def pids() -> Iterator[int]:
     """All process ids."""
     for entry in os.listdir(PROC):
-        if entry.isdigit():
+        if entry.isdecimal():
             yield int(entry)
 
 

@@ -71,9 +71,8 @@ def write(target: Path, name: str, now: str, wanted: Iterator[Part], masker: Mas
             }
             add(archive, f"{folder}/MANIFEST.json", json.dumps(manifest, indent=2) + "\n")
         os.replace(beside, target)
-    except BaseException:
+    finally:
         beside.unlink(missing_ok=True)
-        raise
     return done
 
 

@@ -70,9 +70,12 @@ _FRAMES = (
 )
 
 _EXCEPTION = re.compile(r"^[A-Za-z_][\w.]*(?:Error|Exception|Interrupt|Exit|Timeout|Failure)\b:?")
-_CRASHED = re.compile(r"^Subprocess (\S+) \(pid=\d+\) crashed with exit code (-?\d+)")
-_DIED = re.compile(r"Rank (\d+) scheduler died during initialization \(exit code: (-?\d+)\)")
-_TERMINATED = re.compile(r"^Scheduler or DataParallelController (\S+) terminated with (-?\d+)")
+_CRASHED = re.compile(r"^Subprocess (\S+) \(pid=\d+\) crashed with exit code (-?\d{1,9})\b")
+_DIED = re.compile(r"Rank (\d+) scheduler died during initialization \(exit code: (-?\d{1,9})\)")
+_TERMINATED = re.compile(
+    r"^Scheduler or DataParallelController (\S+) terminated with (-?\d{1,9})\b"
+)
+_CODE = re.compile(r"Exit code: (-?\d{1,9})\s*")
 _SITE = re.compile(r"^Error processing line \d+ of \S+\.pth:")
 _SITE_LINES = 16
 """Python's own report of a .pth file that it cannot use, to "Remainder of file ignored"."""
@@ -303,9 +306,9 @@ class Failures:
         elif _DEAD.match(text):
             self._said(Crash(t, "rank", text))
         elif text.startswith("Exit code: ") and self.crash and self.crash.source == "rank":
-            code = text[len("Exit code: ") :].strip()
-            if code.lstrip("-").isdecimal() and len(code) < 6:
-                self.sign(Crash(t, "rank", text, int(code)))
+            code = _CODE.fullmatch(text)
+            if code:
+                self.sign(Crash(t, "rank", text, int(code[1])))
         elif text.startswith(("Received sigquit from a child", "SIGQUIT received")):
             self._said(Crash(t, "child", text))
         elif text.startswith(_NO_TOKENIZER):

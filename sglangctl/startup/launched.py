@@ -6,7 +6,7 @@ import re
 from dataclasses import dataclass, field
 from typing import Any
 
-from sglangctl.util.values import mapping, number, text, whole
+from sglangctl.util.values import digits, mapping, number, text, whole
 
 _FLAGS = {
     "--model-path": "model",
@@ -128,9 +128,7 @@ class Launched:
 
     def _set(self, name: str, value: Any) -> None:
         if name in ("port", "tensor_parallel", "pipeline_parallel"):
-            if isinstance(value, str) and value.isdecimal() and len(value) < 7:
-                value = int(value)
-            count = whole(value)
+            count = digits(value) if isinstance(value, str) else whole(value)
             if count is not None and count > 0:
                 setattr(self, name, count)
         elif isinstance(value, str) and value:

@@ -14,7 +14,7 @@ from __future__ import annotations
 from typing import Any
 
 from sglangctl.state.config import Limits
-from sglangctl.util.values import number, text, whole
+from sglangctl.util.values import digits, number, text, whole
 
 _HEALTH = ("/health", "/health_generate")
 STOPPING_S = 2.0
@@ -74,7 +74,7 @@ class Service:
         """Whether "Uvicorn running on http://H:P (..." names our port; yes where unknown."""
         address = message[len("Uvicorn running on ") :].split(" ", 1)[0]
         found = address.rpartition(":")[2].strip("/")
-        return port is None or not found.isdecimal() or int(found[:9]) == port
+        return port is None or digits(found) in (None, port)
 
     def bound(self, t: float) -> None:
         """The engine's own line says that it listens."""
@@ -165,8 +165,7 @@ class Service:
         )
 
         def count(name: str) -> int:
-            value = fields.get(name, "0")
-            return int(value) if value.isdecimal() and len(value) < 12 else 0
+            return digits(fields.get(name, "")) or 0
 
         work = (
             count("#running-req")

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 import time
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
@@ -11,6 +10,7 @@ from pathlib import Path
 from sglangctl.proc import cgroup
 from sglangctl.systemd import systemctl
 from sglangctl.systemd.unit_names import watch_unit
+from sglangctl.util.values import digits
 
 PROPERTIES = (
     "Id",
@@ -126,7 +126,7 @@ class Unit:
 
     def number(self, name: str) -> int | None:
         """An integer property; None for `[not set]` and the like."""
-        return int(self[name]) if re.fullmatch(r"\d+", self[name]) else None
+        return digits(self[name])
 
     @property
     def main_pid(self) -> int:
@@ -176,8 +176,9 @@ class Unit:
         user = self["User"]
         if not user:
             return 0
-        if user.isdigit():
-            return int(user)
+        uid = digits(user)
+        if uid is not None:
+            return uid
         try:
             return pwd.getpwnam(user).pw_uid
         except KeyError:

@@ -24,6 +24,14 @@ def whole(value: Any) -> int | None:
     return None if found is None else int(found)
 
 
+def digits(value: str) -> int | None:
+    """The number that up to 18 ASCII digits spell, else None.
+
+    str.isdigit() is no check for int(): it accepts "²", and int() refuses thousands of digits.
+    """
+    return int(value) if value.isascii() and value.isdigit() and len(value) <= 18 else None
+
+
 def text(value: Any) -> str | None:
     """A string, else None."""
     return value if isinstance(value, str) else None

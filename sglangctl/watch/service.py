@@ -111,9 +111,8 @@ class Watch:
             status = child.wait()
             follow.finish(End(status))
             self._close(follow)
-        except BaseException:
-            end(child)  # what nobody watches must not stay behind
-            raise
+        finally:
+            end(child)  # no command may run unwatched
         return 128 - status if status < 0 else status
 
     def _reload(self) -> None:

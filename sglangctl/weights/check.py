@@ -243,7 +243,7 @@ def _say_missing(names: list[str], kind: str, findings: list[Finding]) -> None:
         said = (
             f"{kind} {first} is missing" if len(names) == 1 else f"{kind}s missing: {first}{more}"
         )
-        findings.append(Finding("weights-missing", FAIL, said, "fetch the model again"))
+        findings.append(Finding("weights-missing", FAIL, said, "download the model again"))
 
 
 def _check_tokenizer(contents: Contents, findings: list[Finding]) -> None:

@@ -10,6 +10,7 @@ import pytest
 
 from docs import tables
 from sglangctl import cli
+from sglangctl.startup.fold import _KINDS
 
 ROOT = Path(__file__).parents[2]
 PAGES = sorted(
@@ -121,3 +122,10 @@ def test_the_changelog_is_short_and_has_each_entry_once() -> None:
     assert [entry for entry in entries if len(entry) > 240] == []
     assert len(set(entries)) == len(entries)
     assert text.index("## Unreleased") < text.index("## 0.1.0")
+
+
+def test_the_journal_s_table_has_every_kind_and_every_field_of_a_process() -> None:
+    page = (ROOT / "docs/readiness.md").read_text()
+    rows = dict(re.findall(r"^\| `(\w+)` \| (.+) \|$", page, re.MULTILINE))
+    assert {*_KINDS, "verdict"} <= rows.keys()
+    assert not {"pid", "ppid", "start", "exit_code"} - set(re.findall(r"`(\w+)`", rows["process"]))

@@ -134,7 +134,7 @@ def _toolkit(request: Request) -> toolkit.Toolkit:
         )
     # A torch without CUDA (a build for another machine's sake) has no opinion.
     wanted = request.inputs.cuda.split(".")[0]
-    if wanted.isdigit() and found.release.split(".")[0] != wanted:
+    if wanted.isdecimal() and found.release.split(".")[0] != wanted:
         raise BuildError(
             f"nvcc is of CUDA {found.release}, torch {request.inputs.torch} of CUDA "
             f"{request.inputs.cuda}: the kernel would not load",

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 from sglangctl.util.terminal import without_ansi
 
-NINJA = re.compile(r"^\s*\[(\d+)/(\d+)\]\s")
+NINJA = re.compile(r"^\s*\[(\d{1,9})/(\d{1,9})\]\s")
 KILLED = re.compile(
     r"died due to signal 9|Killed signal terminated program|fatal error: Killed"
     r"|(?:exit (?:code|status)|code[=:])\s*137\b|^\s*Killed\s*$|:\s+\d+ Killed\b"

@@ -13,6 +13,7 @@ from pathlib import Path
 
 from sglangctl.sgl_kernel.venv import DISTRIBUTIONS
 from sglangctl.util.errors import Unusable
+from sglangctl.util.values import digits
 
 TORCH_PIN = re.compile(r"^torch\s*(?:\(\s*)?={2,3}\s*([0-9][^;,\s)]*)")
 PROVENANCE = "sglangctl-provenance.json"
@@ -86,7 +87,7 @@ def python_fits(tags: Sequence[str], version: tuple[int, int]) -> bool:
     """
     for tag in tags:
         python, _, abi = tag.partition("-")
-        match = re.fullmatch(r"cp(\d)(\d+)", python)
+        match = re.fullmatch(r"cp(\d)(\d{1,3})", python)
         if python == "py3":
             return True
         if match:
@@ -104,7 +105,7 @@ def record(dist_info: Path) -> Iterator[tuple[str, int | None]]:
         return
     for row in csv.reader(text.splitlines()):
         if len(row) >= 3:
-            yield row[0], int(row[2]) if row[2].isdigit() else None
+            yield row[0], digits(row[2])
 
 
 def leftovers(site: Path, dist_info: Path) -> list[str]:

@@ -146,6 +146,7 @@ def test_a_host_that_does_not_answer_as_it_should_fails(task: Task) -> None:
         [],
         ["{}"],
         ["@ 1-a x ready"],
+        ["@ 1-a ² ready"],
         ["@ 1-a 5"],
         ["x 1-a 5 -"],
         ['{"t": 0, "kind": "log"}', "cut of"],

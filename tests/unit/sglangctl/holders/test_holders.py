@@ -166,6 +166,27 @@ def test_who_is_who_by_its_file_and_not_by_its_name(
         assert executable.of_the_system(child.pid, 1000) is None, "a user's mount may say so"
 
 
+def test_root_s_observer_that_is_a_python_script(
+    prefix: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    system = tmp_path / "usr"
+    system.mkdir()
+    monkeypatch.setattr(executable, "SYSTEM", (f"{system}/",))
+    shutil.copy("/bin/cat", system / "python3")
+    script = system / "nvitop"
+    script.write_text("#!/usr/bin/python3\n")
+    # cat copies the script, then waits for its standard input.
+    with holding(prefix, "0", ["python3", str(script), "-"], str(system / "python3")):
+        (found,) = find()
+        assert (found.class_, "nvitop" in found.reason) == ("protected", True)
+        script.chmod(0o777)
+        assert find()[0].class_ == "foreign", "anybody could have written it"
+        script.chmod(0o755)
+        monkeypatch.setattr(survey.procfs, "uid", lambda pid: 1000)
+        monkeypatch.setattr(executable, "of_the_system", lambda pid, uid: "/usr/bin/python3")
+        assert find()[0].class_ == "foreign", "a user writes what they want into argv"
+
+
 def test_a_zombie_holds_nothing(prefix: str) -> None:
     with holding(prefix, "0", ["x"]) as child:
         os.kill(child.pid, 9)

@@ -120,3 +120,4 @@ def test_only_what_the_kernel_itself_wrote_since_then() -> None:
     assert oom.message_of(f"12,1,5000000,-;{text}", 4.0) == ""
     assert oom.message_of(f"28,1,5000000,-;{text}", 4.0) == ""
     assert oom.message_of("nonsense", 4.0) == ""
+    assert oom.message_of(f"²,1,5000000,-;{text}", 4.0) == ""

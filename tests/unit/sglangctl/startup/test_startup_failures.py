@@ -416,3 +416,17 @@ def test_evidence_is_printable_whatever_the_log_holds() -> None:
     said = feed(startup, traceback(30, evil))
     assert said.cause == "unsupported-configuration"
     assert all(line.isprintable() and len(line) < 400 for line in said.evidence)
+
+
+@pytest.mark.parametrize("code", ["--5", "²", "9" * 5000, "-" + "9" * 5000, "", "-"])
+def test_an_exit_code_that_is_no_number_raises_nothing(code: str) -> None:
+    startup = loading()
+    feed(startup, log(30, "Subprocess scheduler (pid=3) crashed with exit code -9"))
+    for line in (
+        f"Exit code: {code}",
+        f"Subprocess scheduler (pid=3) crashed with exit code {code}",
+        f"Scheduler or DataParallelController 0 terminated with {code}",
+        f"Rank 0 scheduler died during initialization (exit code: {code}). Look above.",
+    ):
+        said = feed(startup, log(30.1, line))
+    assert said.t == 30.1
