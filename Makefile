@@ -11,15 +11,19 @@ PYTHON ?= python3
 BIN = $(VENV)/bin
 SAY = $(PYTHON) -m tests.hosts.say
 
-# One run of pytest, so that its closing line counts everything, by file on two processes: most
+# One run of pytest, so that its closing line counts everything, by file on several processes: most
 # tests wait for something. -m replaces pyproject's own "not slow"; the real engine's matrices have
 # a target of their own, one after the other.
 TESTS = tests/unit tests/golden tests/traces tests/kernel tests/container
 PYTEST = $(BIN)/python -m pytest
-SIDE_BY_SIDE = -n 2 --dist loadfile
+SIDE_BY_SIDE = --dist loadfile -n
+
+# Tests start this program and pyinfra hundreds of times: compiled once, not each time.
+unexport PYTHONDONTWRITEBYTECODE
 
 .PHONY: check lint docs unit test test-real demo clean-demo clean images engine packages test-packages
-check: lint docs unit
+check: lint
+	@$(MAKE) --no-print-directory --jobs 2 docs unit
 
 lint: $(VENV)/.ready
 	$(BIN)/ruff check .
@@ -32,10 +36,10 @@ docs: $(VENV)/.ready
 	$(PYTEST) -q tests/unit/test_pages.py
 
 unit: $(VENV)/.ready
-	$(PYTEST) -q $(SIDE_BY_SIDE)
+	$(PYTEST) -q $(SIDE_BY_SIDE) 3
 
 test: lint docs test-packages images
-	$(PYTEST) -q $(SIDE_BY_SIDE) -m "not real" --hypothesis-profile=thorough \
+	$(PYTEST) -q $(SIDE_BY_SIDE) 2 -m "not real" --hypothesis-profile=thorough \
 		$(wildcard $(TESTS)) $(ARGS)
 
 test-real: images

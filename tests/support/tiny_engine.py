@@ -2,7 +2,8 @@
 
 Main process, `sglang::scheduler_TPn` and `sglang::detokenizer`, as real processes that can be
 stopped and killed. A killed child ends the whole, as SGLang does: its line in the log, then -9.
-After SIGUSR1 it hangs: /health is not answered, and no process shows why.
+SIGUSR1 ends its loading; while it serves, it hangs: /health is not answered, and no process shows
+why.
 """
 
 from __future__ import annotations
@@ -13,6 +14,7 @@ import os
 import signal
 import subprocess
 import sys
+import threading
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -49,7 +51,9 @@ def main() -> int:
     say("server_args={'model_path': '/m', 'api_key': 'sk-planted'}")
     say(f"api_key={args.api_key!r}")
     say("Load weight begin. avail mem=90.00 GB")
-    time.sleep(args.load_s)
+    loaded = threading.Event()
+    signal.signal(signal.SIGUSR1, lambda number, frame: loaded.set())
+    loaded.wait(args.load_s)
     if args.fail:
         say(args.fail)
         return 1

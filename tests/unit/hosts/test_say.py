@@ -20,7 +20,7 @@ def test_a_slow_command_shows_its_last_line(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.setattr(say, "HEARTBEAT_S", 0.1)
-    code = "import time; print('step 1 of 2\\rWARNING: x\\r', end='', flush=True); time.sleep(1.5)"
+    code = "import time; print('step 1 of 2\\rWARNING: x\\r', end='', flush=True); time.sleep(0.6)"
     say.run([sys.executable, "-c", code], "Doing it")
     shown = capsys.readouterr().out
     assert shown.startswith("==> Doing it\n") and "s  step 1 of 2\n" in shown

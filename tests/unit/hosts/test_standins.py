@@ -152,7 +152,8 @@ def test_vllm_stops(machine: Machine) -> None:
     run.until(lambda: run.serves(), "serving")
     run.process.terminate()
     assert run.exit() == 0
-    assert run.session() == {} or all("resource_tracker" in t for t in run.session().values())
+    # Its children have ended, or are about to: the kernel ends each at its own time.
+    run.until(lambda: all("resource_tracker" in t for t in run.session().values()), "alone")
 
 
 def test_vllm_that_ignores_sigterm(machine: Machine) -> None:

@@ -60,7 +60,7 @@ class Handler(BaseHTTPRequestHandler):
 def server(monkeypatch: pytest.MonkeyPatch) -> Iterator[Server]:
     monkeypatch.setattr(reachable, "PAUSE_S", 0.01)
     server = Server(("127.0.0.1", 0), Handler)
-    thread = threading.Thread(target=server.serve_forever, daemon=True)
+    thread = threading.Thread(target=server.serve_forever, args=(0.02,), daemon=True)
     thread.start()
     yield server
     server.shutdown()
@@ -224,21 +224,22 @@ def is_compressed(handler: Handler) -> None:
 
 
 @pytest.mark.parametrize(
-    ("manner", "said"),
+    ("manner", "limit_s", "said"),
     [
-        (trickles, "its answer did not end within 3 s"),
-        (never_ends, "serves no model"),
-        (points_elsewhere, "answers 302"),
-        (is_compressed, "serves no model"),
+        (trickles, 0.5, "its answer did not end within 0.5 s"),
+        (never_ends, 10.0, "serves no model"),
+        (points_elsewhere, 10.0, "answers 302"),
+        (is_compressed, 10.0, "serves no model"),
     ],
 )
 def test_an_answer_has_limits(
     server: Server,
     monkeypatch: pytest.MonkeyPatch,
     manner: Callable[[Handler], None],
+    limit_s: float,
     said: str,
 ) -> None:
-    monkeypatch.setattr(reachable, "WHOLE_S", 3.0)
+    monkeypatch.setattr(reachable, "WHOLE_S", limit_s)
     monkeypatch.setattr(reachable, "TRIES", 1)
     server.manner = manner
     began = time.monotonic()

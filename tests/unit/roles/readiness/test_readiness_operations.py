@@ -24,7 +24,7 @@ from pyinfra.context import ctx_state
 
 from roles.entry.verify import judge
 from roles.inventory import Secret
-from roles.readiness import follow
+from roles.readiness import follow, reachable
 from roles.readiness.operations import proved, reached, serving
 from roles.readiness.subject import Subject
 from roles.remote import failing, steps
@@ -87,6 +87,7 @@ class Bench:
         self.root, self.caplog, self.monkeypatch = root, caplog, monkeypatch
         monkeypatch.setattr(follow, "PAUSE_S", 0.05)
         monkeypatch.setattr(follow, "DOWN_S", 0.3)
+        monkeypatch.setattr(reachable, "PAUSE_S", 0.01)
         self.paths = Paths(root / "host")
         self.paths.engines.mkdir(parents=True)
         config = {
@@ -288,10 +289,11 @@ def test_a_unit_that_was_stopped_meanwhile(bench: Bench) -> None:
 def test_a_start_that_takes_too_long_without_a_watch(bench: Bench) -> None:
     bench.case["unit"] = {**UNIT, "watch": "failed"}
     bench.monkeypatch.setattr(follow, "LATE_S", 0.0)
-    done = bench.run("serving", limits=Limits(start_s=2))
+    bench.monkeypatch.setattr(follow, "WAIT_S", 0.2)
+    done = bench.run("serving", limits=Limits(start_s=1))
     assert done.status == 1 and done.engine["outcome"] == "deadline"
     assert "kimi: deadline" in done.text
-    assert "the start's time of 2.0 s is over, and sglang-kimi.service is activating" in done.text
+    assert "the start's time of 1.0 s is over, and sglang-kimi.service is activating" in done.text
 
 
 def test_served_and_then_not_proved(bench: Bench) -> None:

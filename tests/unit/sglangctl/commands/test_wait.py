@@ -56,9 +56,11 @@ def test_returns_when_it_serves(root: Path, port: int) -> None:
 def test_a_failure_is_told_with_its_cause(root: Path, port: int) -> None:
     line = "torch.OutOfMemoryError: CUDA out of memory. Tried to allocate 2.00 GiB."
     with (
-        running(port, "--load-s", "2", "--fail", line, log=log_of(root)) as engine,
+        running(port, "--load-s", "60", "--fail", line, log=log_of(root)) as engine,
         start("--pid", str(engine.pid)) as wait,
     ):
+        until(lambda: catches(wait.pid, signal.SIGTERM) and catches(engine.pid, signal.SIGUSR1))
+        os.kill(engine.pid, signal.SIGUSR1)
         threading.Thread(target=engine.wait, daemon=True).start()
         assert wait.wait(30) == 1
         assert wait.stderr is not None
@@ -105,14 +107,14 @@ def test_another_server_s_answer_is_not_ours(root: Path, port: int) -> None:
 
 
 def test_the_deadline(root: Path, port: int) -> None:
-    write_config(root, port, limits={"start_s": 2.0})
+    write_config(root, port, limits={"start_s": 1.0})
     with (
         running(port, "--load-s", "60", log=log_of(root)) as engine,
         start("--pid", str(engine.pid)) as wait,
     ):
         assert wait.wait(20) == 1
         assert wait.stderr is not None
-        assert "was not serving after 2 s" in wait.stderr.read()
+        assert "was not serving after 1 s" in wait.stderr.read()
 
 
 def test_nothing_to_wait_for(root: Path) -> None:

@@ -119,7 +119,7 @@ def test_the_key_is_sent_and_never_shown() -> None:
 def test_a_server_that_trickles_ends_at_the_limit() -> None:
     with serving(Engine(trickle=True)) as engine:
         began = time.monotonic()
-        made = generate(where(engine), "tiny", PLAIN, 1.0)
+        made = generate(where(engine), "tiny", PLAIN, 0.5)
         assert time.monotonic() - began < 3.0
     assert (made.status, made.error, made.text_ok) == (None, "TimeoutError", False)
     assert made.text == "Paris is the capital."  # what came is kept

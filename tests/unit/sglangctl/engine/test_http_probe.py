@@ -18,6 +18,7 @@ from sglangctl.state.config import EngineConfig, Readiness
 from sglangctl.state.paths import Paths
 from sglangctl.switch import foreign
 from tests.support.http_engine import Engine, serving
+from tests.support.waiting import until
 
 CONFIG = EngineConfig(
     name="a", unit="sglang-a.service", user="sglang", port=8000, listen="0.0.0.0",
@@ -26,13 +27,7 @@ CONFIG = EngineConfig(
 
 
 def wait_for(prober: Prober, seconds: float = 5.0) -> object:
-    end = time.monotonic() + seconds
-    while time.monotonic() < end:
-        answer = prober.poll()
-        if answer is not None:
-            return answer
-        time.sleep(0.01)
-    raise AssertionError("no answer came")
+    return until(prober.poll, seconds)
 
 
 def test_status_and_body() -> None:
@@ -194,14 +189,14 @@ def in_time(question: Callable[[], Any], limit_s: float) -> Any:
 @pytest.mark.parametrize("place", TRICKLES)
 def test_a_server_that_trickles_anywhere_ends_at_the_limit(place: str) -> None:
     with endless(*TRICKLES[place]) as port:
-        answer = in_time(lambda: ask(Endpoint("127.0.0.1", port), "/health", 0.5), 3)
+        answer = in_time(lambda: ask(Endpoint("127.0.0.1", port), "/health", 0.2), 3)
     assert (answer.status, answer.error) == (None, "TimeoutError")
     with endless(*TRICKLES[place]) as port:
         where = Endpoint("127.0.0.1", port)
-        made = in_time(lambda: generate(where, "tiny", Readiness(), 0.5), 3)
+        made = in_time(lambda: generate(where, "tiny", Readiness(), 0.2), 3)
     assert (made.status, made.error, made.text_ok) == (None, "TimeoutError", False)
     with endless(*TRICKLES[place]) as port:
-        assert in_time(lambda: [foreign.served_models(port, 0.5)], 3) == [None]
+        assert in_time(lambda: [foreign.served_models(port, 0.2)], 3) == [None]
 
 
 def test_an_endless_answer_ends_at_the_limit_of_bytes() -> None:

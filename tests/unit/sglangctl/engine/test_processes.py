@@ -96,6 +96,7 @@ def test_our_own_helper_in_the_unit_s_cgroup_is_left_out(line: str, helper: bool
 
 def test_a_rank_that_left_the_cgroup_is_not_dead(rank: subprocess.Popen[bytes]) -> None:
     """Somebody moved it, or the list was read while it changed; another process may leave."""
+    state_of(rank.pid, "S")
     collector = Collector()
     assert len(collector.sample([rank.pid, os.getpid()])) == 2
     for _ in range(2):

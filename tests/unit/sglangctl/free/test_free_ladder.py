@@ -16,7 +16,7 @@ from typing import Any
 import pytest
 
 from sglangctl import cli, free
-from sglangctl.free import leftovers
+from sglangctl.free import leftovers, settling
 from sglangctl.free.segments import Segment
 from sglangctl.gpu import gpus
 from sglangctl.proc import executable, open_files, pidfds
@@ -25,11 +25,12 @@ from sglangctl.state.config import HostConfig, Limits
 from sglangctl.state.paths import Paths
 from sglangctl.systemd import systemctl
 from sglangctl.util import heartbeat
+from tests.support.clock import Clock
 from tests.support.engine_config import ENGINE
 from tests.support.holding import devices, holding
 from tests.support.waiting import until
 
-LIMITS = Limits(term_s=1.0, kill_s=3.0, devices_s=2.0, respawn_s=0.3)
+LIMITS = Limits(term_s=0.6, kill_s=3.0, devices_s=2.0, respawn_s=0.2)
 KIMI = replace(ENGINE, limits=LIMITS)
 
 pytestmark = pytest.mark.skipif(os.getuid() != 0, reason="freeing needs root")
@@ -93,11 +94,11 @@ def test_one_that_ignores_sigterm_is_killed_after_its_limit(prefix: str) -> None
 def test_a_wait_for_processes_and_for_gpus_is_not_silent(
     prefix: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(heartbeat, "BEAT_S", 0.3)
+    monkeypatch.setattr(heartbeat, "BEAT_S", 0.1)
     began = time.monotonic()
 
     def read() -> gpus.Reading:
-        used = 76000 if time.monotonic() - began < LIMITS.term_s + 1 else 3
+        used = 76000 if time.monotonic() - began < LIMITS.term_s + 0.5 else 3
         gpu = gpus.Gpu(0, "u", "n", "b", "12.0", used, 97887, 0, 30.0, "580", minor=0)
         return gpus.Reading((gpu,), "nvml")
 
@@ -190,36 +191,36 @@ def test_one_that_is_started_again_is_named_with_its_parent(prefix: str, tmp_pat
 def test_memory_that_nobody_holds_needs_a_person(prefix: str, monkeypatch) -> None:
     gpu = gpus.Gpu(0, "u", "n", "b", "12.0", 76000, 97887, 0, 30.0, "580", minor=0)
     monkeypatch.setattr(gpus, "read", lambda: gpus.Reading((gpu,), "nvml"))
-    began = time.monotonic()
+    monkeypatch.setattr(settling, "time", clock := Clock())
     with holding(prefix, "0", ["VLLM::Worker"]):
         result, _ = run()
     assert (result.status, result.verdict) == (1, "memory-without-holder")
     assert "GPU 0 has 76000 MiB in use and no process" in result.sentence
-    assert time.monotonic() - began >= LIMITS.devices_s
+    assert LIMITS.devices_s <= clock.now < LIMITS.devices_s + 1
 
 
 def test_a_wedged_gpu_is_said_after_three_seconds_not_after_a_minute(prefix: str, monkeypatch):
     gpu = gpus.Gpu(0, "u", "n", "b", "12.0", 76000, 97887, 100, 110.0, "580", (), 600.0, 0)
     monkeypatch.setattr(gpus, "read", lambda: gpus.Reading((gpu,), "nvml"))
-    began = time.monotonic()
+    monkeypatch.setattr(settling, "time", clock := Clock())
     result, _ = run(limits=replace(LIMITS, devices_s=60.0))
     assert (result.status, result.verdict) == (1, "wedged")
     assert "no more killing" in result.sentence
-    assert 3 <= time.monotonic() - began < 15
+    assert 3 <= clock.now < 5
 
 
 def test_memory_that_comes_free_late_is_waited_for(prefix: str, monkeypatch) -> None:
-    began = time.monotonic()
+    monkeypatch.setattr(settling, "time", clock := Clock())
 
     def read() -> gpus.Reading:
-        used = 76000 if time.monotonic() - began < 1.0 else 3
+        used = 76000 if clock.now < 1.0 else 3
         gpu = gpus.Gpu(0, "u", "n", "b", "12.0", used, 97887, 0, 30.0, "580", minor=0)
         return gpus.Reading((gpu,), "nvml")
 
     monkeypatch.setattr(gpus, "read", read)
     result, _ = run()
     assert result.ok
-    assert 1.0 <= time.monotonic() - began < 4
+    assert 1.0 <= clock.now < 2
 
 
 def test_another_process_with_the_same_pid_is_not_touched(prefix: str) -> None:

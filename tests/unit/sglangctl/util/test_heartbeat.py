@@ -33,9 +33,11 @@ def test_a_short_wait_says_nothing() -> None:
 def test_systemctl_that_takes_its_time_is_not_silent(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(heartbeat, "BEAT_S", 0.2)
+    monkeypatch.setattr(heartbeat, "BEAT_S", 0.05)
     slow = tmp_path / "systemctl"
-    slow.write_text(f"#!{sys.executable}\nimport sys, time\ntime.sleep('stop' in sys.argv)\n")
+    slow.write_text(
+        f"#!{sys.executable}\nimport sys, time\ntime.sleep(0.3 * ('stop' in sys.argv))\n"
+    )
     slow.chmod(0o755)
     monkeypatch.setenv("PATH", f"{tmp_path}:/usr/bin:/bin")
     said: list[str] = []
