@@ -15,7 +15,7 @@ from roles.remote.follow import Reply
 from sglangctl.diagnosis.outcomes import GIVEN_UP, PROVEN
 from sglangctl.startup import render
 from sglangctl.startup.assessment import Assessment
-from sglangctl.startup.summary import Story
+from sglangctl.startup.summary import Summary
 from sglangctl.state import journal
 
 WAIT_S = 5.0
@@ -40,12 +40,12 @@ Say = Callable[[str], None]
 
 @dataclass(frozen=True)
 class FollowResult:
-    """Why following ended, and what is known then. `story` has no view where there was no journal."""
+    """Why following ended, and what is known then. `summary` has no view where there was no journal."""
 
     reason: str
     """`served`, `verdict` (failed, deadline, unresponsive, a rank that stays stopped), `down`
     (not running, and no verdict), `blind` (no journal; the unit is active) or `late`."""
-    story: Story
+    summary: Summary
     unit: dict[str, Any]
     start: str | None
 
@@ -66,7 +66,7 @@ class Follower:
         self.say = say
         self.clock = clock
         self.sleep = sleep
-        self.story = Story()
+        self.summary = Summary()
         self.start: str | None = None
         self.offset = 0
         self.unit: dict[str, Any] = {}
@@ -91,12 +91,12 @@ class Follower:
             if reply.events:
                 heard = now
                 self.feed(reply.events)
-            elif self.watched and self.story.view is not None:
+            elif self.watched and self.summary.view is not None:
                 # The watch runs and has nothing to write: time passes for the start too.
-                self.story.tick(self.heard_t + now - heard)
+                self.summary.tick(self.heard_t + now - heard)
             reason = self.reason_to_end(silent_s=now - heard, total_s=now - began)
             if reason is not None:
-                return FollowResult(reason, self.story, self.unit, self.start)
+                return FollowResult(reason, self.summary, self.unit, self.start)
             self.print_line(now - self.printed >= LINE_S)
             self.sleep(max(0.0, PAUSE_S - (self.clock() - asked)))
 
@@ -105,13 +105,13 @@ class Follower:
         if self.start is not None:
             self.say(f"started again by systemd: {start}")
         self.start = start
-        self.story = Story()
+        self.summary = Summary()
         self.stopped_since = None
 
     def feed(self, events: Sequence[journal.Event]) -> None:
         for event in events:
-            self.print_line(self.story.feed(event))
-        self.heard_t = self.story.t
+            self.print_line(self.summary.feed(event))
+        self.heard_t = self.summary.t
 
     @property
     def watched(self) -> bool:
@@ -120,7 +120,7 @@ class Follower:
 
     def reason_to_end(self, silent_s: float, total_s: float) -> str | None:
         """The reason of FollowResult, None while it goes on."""
-        view = self.story.view
+        view = self.summary.view
         if view is not None and self.is_served(view):
             return "served"
         if view is not None and (
@@ -150,7 +150,7 @@ class Follower:
             return True
         if view.outcome != "serving":
             return False
-        return not self.watched or self.story.t - (self.story.served_after() or 0.0) >= PROOF_S
+        return not self.watched or self.summary.t - (self.summary.served_after() or 0.0) >= PROOF_S
 
     def stays_stopped(self, view: Assessment) -> bool:
         """A stopped rank is reported at once; that it stays so is a verdict."""
@@ -158,18 +158,18 @@ class Follower:
             self.stopped_since = None
             return False
         if self.stopped_since is None:
-            self.stopped_since = self.story.t
-        return self.story.t - self.stopped_since >= self.subject.limits.rank_stopped_s
+            self.stopped_since = self.summary.t
+        return self.summary.t - self.stopped_since >= self.subject.limits.rank_stopped_s
 
     def print_line(self, due: bool) -> None:
         """Where it stands, if that is `due`."""
         if not due:
             return
         self.printed = self.clock()
-        if self.story.view is not None and not self.blind:
+        if self.summary.view is not None and not self.blind:
             self.say(
                 f"{self.subject.name} "
-                + render.progress_line(self.story.view, self.story.t, self.story.gpus)
+                + render.progress_line(self.summary.view, self.summary.t, self.summary.gpus)
             )
             return
         state = f"{self.unit.get('active', 'unknown')}/{self.unit.get('sub', 'unknown')}"

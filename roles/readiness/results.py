@@ -25,7 +25,7 @@ class Unusable(Exception):
 
 def of_start(subject: Subject, followed: FollowResult) -> Result:
     """The result of a start that did not come to serve."""
-    view = followed.story.view
+    view = followed.summary.view
     outcome = view.outcome if view else None
     evidence = list(view.evidence) if view else []
     if followed.reason == "down" and outcome in ("pending", "serving"):
@@ -58,10 +58,10 @@ def of_start(subject: Subject, followed: FollowResult) -> Result:
         stopped_by=stopped_by,
         cause=cause,
         sentence=known.sentence if known else sentence,
-        elapsed_s=round(followed.story.t, 3) if view else None,
+        elapsed_s=round(followed.summary.t, 3) if view else None,
         phase=view.phase if view else None,
-        served_after_s=followed.story.served_after(),
-        phases=followed.story.durations(),
+        served_after_s=followed.summary.served_after(),
+        phases=followed.summary.durations(),
         evidence=evidence,
         next_step=following,
     )
@@ -105,12 +105,12 @@ def of_verify(subject: Subject, lines: list[str]) -> Result:
 
 def with_start(result: Result, followed: FollowResult) -> Result:
     """Add how the start went to what the proof found."""
-    view = followed.story.view
+    view = followed.summary.view
     return replace(
         result,
         phase=view.phase if view else None,
-        served_after_s=followed.story.served_after(),
-        phases=followed.story.durations(),
+        served_after_s=followed.summary.served_after(),
+        phases=followed.summary.durations(),
     )
 
 

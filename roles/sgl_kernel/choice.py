@@ -75,7 +75,7 @@ def device_of(spec: EngineSpec) -> str | None:
 
 
 def decide(now: Situation) -> Step:
-    """The next step. `fail` has the whole story: every source and why it did not help."""
+    """The next step. `fail` lists every source that was tried, and why each did not help."""
     kernel, survey = now.kernel, now.survey
     outside = wanted(kernel, now.device)
     if outside:
@@ -230,13 +230,13 @@ def _next_source(now: Situation, sm: str, fault: str) -> Step:
         for action, there in sources:
             if there and action not in now.tried:
                 return Step(action, fault, key=key)
-    story = [f"no kernel for sm_{sm} works here: {fault}"]
-    story += [f"{name}: {reason}" for name, reason in now.tried.items()]
+    tried = [f"no kernel for sm_{sm} works here: {fault}"]
+    tried += [f"{name}: {reason}" for name, reason in now.tried.items()]
     if kernel.source == "wheel":
-        story.append("a build is not tried, because kernel.source is wheel")
+        tried.append("a build is not tried, because kernel.source is wheel")
     elif not kernel.git_commit:
-        story.append(
+        tried.append(
             "a build was not tried, because it needs kernel.git.commit (git ls-remote "
             f"{kernel.git_url} shows the commits of its tags)"
         )
-    return Step("fail", "\n".join(story))
+    return Step("fail", "\n".join(tried))

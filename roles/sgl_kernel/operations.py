@@ -90,7 +90,7 @@ def plan_line(name: str, step: Step) -> str:
 
 
 def provide(state: State, remote: KernelHost, engine: EngineSpec, venv: str) -> None:
-    """Step by step until the kernel is there and checked; HostFailed with the whole story."""
+    """Step by step until the kernel is there and checked; HostFailed lists every attempt."""
     tried: dict[str, str] = {}
     arch, source = engine.kernel.arch, "stock"
     for _ in range(STEPS):

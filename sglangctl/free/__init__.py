@@ -1,4 +1,4 @@
-"""Get an engine's GPUs back: a plan that can be read first, a ladder that ends, and a proof."""
+"""Get an engine's GPUs back: a plan that can be read first, a escalation that ends, and a proof."""
 
 from __future__ import annotations
 

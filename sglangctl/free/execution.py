@@ -1,4 +1,4 @@
-"""The whole of a run: the ladder, the proof, the leftovers, and how it ended."""
+"""The whole of a run: the escalation, the proof, the leftovers, and how it ended."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ import time
 from collections.abc import Sequence
 
 from sglangctl.free import leftovers, settling, text, verdicts
-from sglangctl.free.ladder import Emit, Ladder, Recorder, Say
+from sglangctl.free.escalation import Emit, Escalation, Recorder, Say
 from sglangctl.free.model import FreeResult, Leftover, Plan, Situation
 from sglangctl.holders.survey import Holder
 from sglangctl.util import terminal
@@ -28,8 +28,8 @@ def execute(plan: Plan, say: Say, emit: Emit | None) -> FreeResult:
         return FreeResult(1, cannot, verdicts.CANNOT_LOOK)
     began = time.monotonic()
     belongings = leftovers.collect(_to_end(plan))
-    ladder = Ladder(plan, recorder)
-    verdict = ladder.climb()
+    escalation = Escalation(plan, recorder)
+    verdict = escalation.run()
     left: list[Leftover] = []
     if verdict is None:
         what = f"{text.gpus_text(plan.targets)} of {plan.engine} to come free"
@@ -41,21 +41,23 @@ def execute(plan: Plan, say: Say, emit: Emit | None) -> FreeResult:
         alone = bool(plan.processes_to_end or plan.containers_to_stop)
         if plan.units_to_stop or alone:
             verdict = settling.watch(plan, situation, plan.limits.respawn_s if alone else 0.0)
-    if ladder.ended or ladder.units_stopped:
+    if escalation.ended or escalation.units_stopped:
         left += leftovers.remove(belongings)
     for item in left:
         verb = "removed" if item.removed else "left"
         recorder.step(f"{verb} {item.kind} {text.short(item.what)}: {item.reason}")
     seconds = time.monotonic() - began
-    sentence = terminal.harmless(verdict.sentence if verdict else _success(plan, ladder, seconds))
+    sentence = terminal.harmless(
+        verdict.sentence if verdict else _success(plan, escalation, seconds)
+    )
     recorder.step(sentence, verdict=verdict.name if verdict else verdicts.FREE)
     return FreeResult(
         status=0 if verdict is None else 1,
         sentence=sentence,
         verdict=verdict.name if verdict else verdicts.FREE,
         seconds=seconds,
-        ended=tuple(ladder.ended),
-        units_stopped=tuple(ladder.units_stopped),
+        ended=tuple(escalation.ended),
+        units_stopped=tuple(escalation.units_stopped),
         leftovers=tuple(left),
     )
 
@@ -113,14 +115,14 @@ def _ports(plan: Plan, owners: Sequence[Holder]) -> list[Leftover]:
     ]
 
 
-def _success(plan: Plan, ladder: Ladder, seconds: float) -> str:
+def _success(plan: Plan, escalation: Escalation, seconds: float) -> str:
     where = f"{text.gpus_text(plan.targets)} of {plan.engine}"
     parts = []
-    if ladder.units_stopped:
-        parts.append(f"{', '.join(ladder.units_stopped)} stopped")
+    if escalation.units_stopped:
+        parts.append(f"{', '.join(escalation.units_stopped)} stopped")
     if plan.containers_to_stop:
         parts.append(f"{', '.join(box.name for box in plan.containers_to_stop)} stopped")
-    if ladder.ended:
-        number = len(ladder.ended)
+    if escalation.ended:
+        number = len(escalation.ended)
         parts.append(f"{number} process{'' if number == 1 else 'es'} ended")
     return f"{where}: free" + (f" ({', '.join(parts)}, {seconds:.1f} s)" if parts else "")

@@ -1,4 +1,4 @@
-"""After the ladder: wait until the GPUs are free, and find out what comes back by itself."""
+"""After the escalation: wait until the GPUs are free, and find out what comes back by itself."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ WEDGED_S = 3.0
 
 @dataclass(frozen=True)
 class Look:
-    """One look after the ladder."""
+    """One look after the escalation."""
 
     blocking: tuple[Holder, ...]
     protected: tuple[int, ...]

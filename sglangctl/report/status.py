@@ -9,7 +9,7 @@ from typing import Any
 
 from sglangctl.diagnosis.outcomes import PROVEN, SERVED
 from sglangctl.startup import render
-from sglangctl.startup.summary import Story
+from sglangctl.startup.summary import Summary
 from sglangctl.state import journal, starts
 from sglangctl.state.config import EngineConfig
 from sglangctl.state.paths import Paths
@@ -164,13 +164,13 @@ def reasons(engine: EngineConfig, unit: Unit) -> list[str]:
 def tell(file: Path, seen_s: float, down: bool = False) -> dict[str, Any]:
     """The fields of EngineStatus that a journal gives: the watch's own verdict, and what has
     passed since. `down`: nothing of it goes on."""
-    story = read(file)
-    if story.view is None:
+    summary = read(file)
+    if summary.view is None:
         return {"outcome": None}
-    over = down or story.view.outcome == "failed"
-    now_t = story.t + (0.0 if over else seen_s)
-    story.tick(now_t)
-    view, served_after = story.view, story.served_after()
+    over = down or summary.view.outcome == "failed"
+    now_t = summary.t + (0.0 if over else seen_s)
+    summary.tick(now_t)
+    view, served_after = summary.view, summary.served_after()
     up = view.outcome in (*SERVED, "unresponsive") and not down
     return {
         "outcome": view.outcome,
@@ -182,26 +182,26 @@ def tell(file: Path, seen_s: float, down: bool = False) -> dict[str, Any]:
         "elapsed_s": round(now_t, 3),
         "serving_s": round(now_t - served_after, 3) if up and served_after is not None else None,
         "served_after_s": served_after,
-        "phases": story.durations(),
-        "gpus": story.gpus,
-        "gpus_age_s": round(now_t - story.gpus_t, 3) if story.gpus else None,
-        "generate": of_answer(story.generate),
+        "phases": summary.durations(),
+        "gpus": summary.gpus,
+        "gpus_age_s": round(now_t - summary.gpus_t, 3) if summary.gpus else None,
+        "generate": of_answer(summary.generate),
         "evidence": list(view.evidence),
         "stopped_by": view.stopped_by,
     }
 
 
-def read(file: Path) -> Story:
+def read(file: Path) -> Summary:
     """What a journal says of its start, from its end: it may have 64 MiB."""
-    story = Story()
+    summary = Summary()
     last = starts.last_verdict(file)
     # An older watch's verdicts do not say how long the phases took: when they came does.
     verdicts = starts.verdicts(file) if last is not None and "phases" not in last else [last]
     others = (starts.last_event(file, kind) for kind in ("gpu", "generate", ""))
     for event in (*verdicts, *others):
         if event is not None:
-            story.feed(event)
-    return story
+            summary.feed(event)
+    return summary
 
 
 def of_answer(event: journal.Event | None) -> dict[str, Any] | None:

@@ -26,7 +26,7 @@ exit     returncode, oom, oom_kills, shm_full, xid
 file     path (the log calls it missing), readable (false: it is there and closed to the engine's user), why
 step     step: "stop" means that we end it on purpose
 
-The watch writes what the fold says as a `verdict` event, for all who only want to know (summary.Story):
+The watch writes what the fold says as a `verdict` event, for all who only want to know (summary.Summary):
 
 verdict  phase, outcome, cause, progress, detail, eta_s, eta_error_s, eta_until, evidence, stopped_by; phases (seconds in
          each up to now, `serving` left out), served_after_s

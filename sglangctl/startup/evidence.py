@@ -60,6 +60,6 @@ def state(s: State, outcome: str) -> list[str]:
         )
     if s.phases.from_gpu:
         lines.append("the log lags: the phase is told by GPU memory")
-    if service.answered_foreign:
+    if service.answered_unidentified:
         lines.append("something answers on the port, and nothing shows that it is this engine")
     return lines

@@ -35,7 +35,7 @@ class Startup(State):
             self.now = t
         kind = event.get("kind")
         handler = _KINDS.get(kind) if isinstance(kind, str) else None
-        if handler is not None and not (self.launched.foreign and kind != "launch"):
+        if handler is not None and not (self.launched.other_engine and kind != "launch"):
             self._flush_old()
             handler(self, self.now, event)
         return self.judge.assess(self)

@@ -43,7 +43,7 @@ _NAMES = {
 class Launched:
     """Absent values are None."""
 
-    foreign: bool = False
+    other_engine: bool = False
     """Not an SGLang start: nothing is judged."""
     port: int | None = None
     model: str | None = None
@@ -79,7 +79,9 @@ class Launched:
         argv = event.get("argv")
         words = [word for word in argv if isinstance(word, str)] if isinstance(argv, list) else []
         engine = text(event.get("engine"))
-        self.foreign = _foreign(words) if engine is None else engine.lower() != "sglang"
+        self.other_engine = (
+            _is_other_engine(words) if engine is None else engine.lower() != "sglang"
+        )
         self._argv(words)
         drafter = mapping(event.get("drafter"))
         for name, value in (
@@ -135,7 +137,7 @@ class Launched:
             setattr(self, name, value)
 
 
-def _foreign(words: list[str]) -> bool:
+def _is_other_engine(words: list[str]) -> bool:
     """Whether argv is another engine's (only vLLM's is known)."""
     for word in words[:4]:
         if word.startswith("-") and word != "-m":

@@ -34,7 +34,7 @@ class Service:
         self.ours: bool | None = None
         """The port's owner is ours, by the last socket event; None: not said."""
         self.owner: int | None = None
-        self.answered_foreign = False
+        self.answered_unidentified = False
         """Something answered on the port that is not shown to be ours."""
         self.good_t: float | None = None
         """When the last good answer became known."""
@@ -117,7 +117,7 @@ class Service:
             return False
         if status == 200:
             if not self.identified or self.bound_t is None or asked < self.bound_t - 0.001:
-                self.answered_foreign = not served
+                self.answered_unidentified = not served
                 if served and not self.identified and not self.stopping:
                     # The port went to somebody else: no answer of ours.
                     self.failed += 1

@@ -20,7 +20,7 @@ def gpus_of(event: Event | None) -> list[dict[str, Any]]:
     return [gpu for gpu in gpus if isinstance(gpu, dict)] if isinstance(gpus, list) else []
 
 
-class Story:
+class Summary:
     """Feed it a journal's events in their order; times are the journal's, seconds since launch."""
 
     def __init__(self) -> None:

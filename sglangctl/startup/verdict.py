@@ -10,8 +10,8 @@ from sglangctl.diagnosis.outcomes import ORDER
 from sglangctl.diagnosis.readiness import Expected, Facts
 from sglangctl.startup import evidence, progress
 from sglangctl.startup.assessment import Assessment
-from sglangctl.startup.blame import Blame, blame
 from sglangctl.startup.ranks import STOPPED_S
+from sglangctl.startup.root_cause import RootCause, root_cause
 from sglangctl.startup.state import State
 from sglangctl.util.values import printable
 
@@ -24,7 +24,7 @@ _COMPILED_ERROR = 0.95
 _COMPILED = ("connecting", "capturing", "warming")
 _LEAST_ERROR_S = 12.0
 """Relative error that is claimed for phases known from the last good start alone."""
-FOREIGN = "not an SGLang start: nothing is judged"
+OTHER_ENGINE = "not an SGLang start: nothing is judged"
 
 Judged = tuple[str, "str | None", tuple[str, ...]]
 
@@ -41,7 +41,7 @@ class Judge:
     """Keeps the verdict that is final and what was computed last."""
 
     def __init__(self) -> None:
-        self._failed: Blame | None = None
+        self._failed: RootCause | None = None
         self._estimate: _Estimate | None = None
         self._evidence: tuple[tuple[Any, ...], tuple[str, ...]] | None = None
 
@@ -52,9 +52,9 @@ class Judge:
 
     def assess(self, s: State) -> Assessment:
         """The assessment at `s.now`."""
-        if s.launched.foreign:
+        if s.launched.other_engine:
             return Assessment(
-                s.now, s.phases.name, "pending", None, None, None, None, None, None, (FOREIGN,)
+                s.now, s.phases.name, "pending", None, None, None, None, None, None, (OTHER_ENGINE,)
             )
         outcome, cause, telling = self._outcome(s)
         counter = None if s.served else s.work.best(s.now, s.phases.name)
@@ -76,7 +76,7 @@ class Judge:
 
     def due(self, s: State) -> float | None:
         """When `assess` may differ by time alone; None: never."""
-        if s.launched.foreign:
+        if s.launched.other_engine:
             return None
         times: list[float] = []
         crash = s.failures.crash
@@ -112,7 +112,7 @@ class Judge:
             return ("stalled", None, ())
         return ("pending", None, ())
 
-    def _fail(self, s: State) -> Blame | None:
+    def _fail(self, s: State) -> RootCause | None:
         """The failure's cause; None while the log is about to name it.
 
         A cause that is not sure may still be bettered within `failed_cause_s`.
@@ -127,7 +127,7 @@ class Judge:
         if crash.source == "process" and not s.ranks.lost_sure and not settled:
             # One look that missed a rank decides nothing.
             return None
-        best = blame(s, crash)
+        best = root_cause(s, crash)
         # What the engine says itself comes after the words of the process that died; a process
         # event may come before them, and a traceback's last line is the one that counts.
         waiting = s.failures.open or crash.source == "process"

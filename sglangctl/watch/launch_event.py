@@ -14,7 +14,7 @@ from sglangctl.masking.masker import Masker, read_env
 from sglangctl.masking.names import MASK, is_secret_name
 from sglangctl.masking.text import mask_argv
 from sglangctl.proc import procfs
-from sglangctl.startup.summary import Story
+from sglangctl.startup.summary import Summary
 from sglangctl.state import journal, starts
 from sglangctl.state.config import EngineConfig
 from sglangctl.state.paths import Paths
@@ -116,12 +116,12 @@ def last_good_phases(name: str, paths: Paths) -> dict[str, float]:
 
 def phase_seconds(file: Path) -> dict[str, float]:
     """Seconds of each phase until it served, from a journal's verdicts; empty if it never did."""
-    story = Story()
+    summary = Summary()
     try:
         for event in starts.verdicts(file):
-            story.feed(event)
+            summary.feed(event)
             if event.get("outcome") in SERVED:
-                return {name: round(taken, 1) for name, taken in story.durations().items()}
+                return {name: round(taken, 1) for name, taken in summary.durations().items()}
     except OSError:
         return {}
     return {}

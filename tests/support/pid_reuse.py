@@ -12,7 +12,7 @@ import signal
 import sys
 import time
 
-from sglangctl.free.ladder import Ladder, Recorder
+from sglangctl.free.escalation import Escalation, Recorder
 from sglangctl.free.model import Plan
 from sglangctl.proc.pidfds import Identity, identify
 from sglangctl.state.config import Limits
@@ -23,7 +23,7 @@ holder is ended by us, and two in which chance decides."""
 
 
 class Item:
-    """As much of a holder as the ladder's last rung reads."""
+    """As much of a holder as the escalation's last rung reads."""
 
     class_, reason, uses, title = "engine", "made up", (0,), "VLLM::Worker"
 
@@ -62,19 +62,19 @@ def one_round(number: int) -> dict[str, bool]:
         processes_to_end=(Item(identity),),  # type: ignore[arg-type]
         limits=Limits(term_s=0.02, kill_s=0.5),
     )
-    ladder = Ladder(plan, Recorder(lambda line: None, emit))
+    escalation = Escalation(plan, Recorder(lambda line: None, emit))
     if number % 4 == EARLY:
         os.write(to_us[1], b"go")
         assert os.read(from_racer[0], 1) == b"r"  # the pid is somebody else's by now
-        ladder.climb()
+        escalation.run()
     elif number % 4 == LATE:
-        ladder.climb()
+        escalation.run()
         os.write(to_us[1], b"go")
         assert os.read(from_racer[0], 1) == b"r"
     else:
         os.write(to_us[1], b"go")
         time.sleep(random.Random(number).choice([0, 0.0002, 0.0005, 0.001, 0.003]))
-        ladder.climb()
+        escalation.run()
         assert os.read(from_racer[0], 1) == b"r"
     os.write(to_us[1], b"x")
     answer = json.loads(os.read(from_racer[0], 200))

@@ -16,20 +16,20 @@ from roles.remote import link
 from roles.remote.failing import say
 from roles.remote.link import Link
 from roles.report.report import report_once
-from sglangctl.startup.summary import Story
+from sglangctl.startup.summary import Summary
 
 link.GIVE_UP_S = float(os.environ.get("TEST_GIVE_UP_S", link.GIVE_UP_S))
 SUBJECT = Subject("demo", "sglang-demo.service", "demo-model", 8000)
 arrived: dict[int, list[str]] = {}
-feed = Story.feed
+feed = Summary.feed
 
 
-def feed_and_keep(self: Story, event: dict[str, object]) -> bool:
+def feed_and_keep(self: Summary, event: dict[str, object]) -> bool:
     arrived.setdefault(id(self), []).append(f"{event['kind']} {event.get('data', '')}".strip())
     return feed(self, event)
 
 
-Story.feed = feed_and_keep  # type: ignore[method-assign]
+Summary.feed = feed_and_keep  # type: ignore[method-assign]
 
 
 @operation(is_idempotent=False)
@@ -37,7 +37,7 @@ def kept(subject: Subject, folder: Path) -> Generator[FunctionCommand, None, Non
     def run(connection: Link) -> None:
         target = connection.host
         followed = operations.follow_start(connection, subject, lambda line: say(target, line))
-        document = {"word": followed.reason, "arrived": arrived[id(followed.story)]}
+        document = {"word": followed.reason, "arrived": arrived[id(followed.summary)]}
         (folder / f"{target.name.removeprefix('@docker/')}.json").write_text(json.dumps(document))
 
     yield operations.proving(run, [subject], sudo=bool(host.data.get("needs_sudo")))

@@ -99,7 +99,7 @@ def test_until_it_serves(host: Host) -> None:
     host.then[20] = lambda: serve(writer, 20)
     followed = host.follow()
     assert followed.reason == "served" and followed.start == "1-a"
-    assert followed.story.served_after() == pytest.approx(21, abs=1)
+    assert followed.summary.served_after() == pytest.approx(21, abs=1)
     assert any("serving" in line for line in host.said)
 
 
@@ -111,8 +111,8 @@ def test_the_watch_has_its_time_to_prove_it(host: Host, watch: str) -> None:
     launch(writer)
     host.then[10] = lambda: serve(writer, 10, proved=False)
     followed = host.follow()
-    assert followed.reason == "served" and followed.story.view is not None
-    assert followed.story.view.outcome == "serving"
+    assert followed.reason == "served" and followed.summary.view is not None
+    assert followed.summary.view.outcome == "serving"
     assert 30 <= host.now < 45 if watch == "active" else host.now < 20
 
 
@@ -135,8 +135,8 @@ def test_a_failure_ends_it(host: Host) -> None:
     launch(writer)
     host.then[5] = lambda: writer.write(5, "exit", returncode=1)
     followed = host.follow()
-    assert followed.reason == "verdict" and followed.story.view is not None
-    assert followed.story.view.outcome == "failed"
+    assert followed.reason == "verdict" and followed.summary.view is not None
+    assert followed.summary.view.outcome == "failed"
     assert host.now < 12
 
 
@@ -161,8 +161,8 @@ def test_the_last_word_of_the_journal_may_come_after_the_units_end(host: Host) -
     host.then[10] = stopped
     host.then[11.5] = lambda: writer.write(11, "exit", returncode=2)
     followed = host.follow()
-    assert followed.reason == "verdict" and followed.story.view is not None
-    assert followed.story.view.outcome == "failed"
+    assert followed.reason == "verdict" and followed.summary.view is not None
+    assert followed.summary.view.outcome == "failed"
 
 
 def test_a_queued_start_is_not_down(host: Host) -> None:
@@ -236,8 +236,8 @@ def test_a_rank_that_stays_stopped_is_a_verdict(host: Host) -> None:
     for second in range(10, 200, 5):
         host.then[float(second)] = lambda t=second: writer.write(t, "process", processes=processes)
     followed = host.follow()
-    assert followed.reason == "verdict" and followed.story.view is not None
-    assert followed.story.view.cause == "rank-stopped"
+    assert followed.reason == "verdict" and followed.summary.view is not None
+    assert followed.summary.view.cause == "rank-stopped"
     assert host.now < 120
     assert any("rank-stopped" in line for line in host.said)
 
@@ -268,7 +268,7 @@ def test_a_second_start_is_followed(host: Host) -> None:
     host.then[10] = again
     followed = host.follow()
     assert followed.reason == "served" and followed.start == "2-b"
-    assert followed.story.served_after() is not None and followed.story.served_after() < 6
+    assert followed.summary.served_after() is not None and followed.summary.served_after() < 6
     assert any("started again by systemd: 2-b" in line for line in host.said)
 
 

@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 from sglangctl import cli, free
-from sglangctl.free import ladder
+from sglangctl.free import escalation
 from sglangctl.free.text import plan_document, plan_lines
 from sglangctl.gpu import gpus
 from sglangctl.proc import open_files
@@ -115,14 +115,14 @@ def test_no_answer_during_the_stop_is_no_empty_cgroup(
     """The processes are looked for where the unit was when the plan was made."""
     old = unit(OLD, ControlGroup="/system.slice/" + OLD)
     plan = made_plan(units=(old,), engine=KIMI)
-    climbing = ladder.Ladder(plan, ladder.Recorder(print, None))
+    escalation_run = escalation.Escalation(plan, escalation.Recorder(print, None))
     monkeypatch.setattr(type(old), "pids", lambda self: [os.getpid()] if self == old else [])
 
     class Inside:
         system_unit = OLD
 
-    monkeypatch.setattr(ladder.membership, "of", lambda *_: Inside)
-    (member,) = climbing._members({OLD})
+    monkeypatch.setattr(escalation.membership, "of", lambda *_: Inside)
+    (member,) = escalation_run._members({OLD})
     assert member.identity.pid == os.getpid()
     member.close()
 

@@ -10,7 +10,7 @@ import pytest
 
 from sglangctl.startup import render
 from sglangctl.startup.assessment import Progress
-from sglangctl.startup.summary import Story
+from sglangctl.startup.summary import Summary
 from sglangctl.state import journal
 from tests.support.watched import Watched
 
@@ -35,16 +35,16 @@ def verdict(t: float, phase: str, outcome: str = "pending", **more: Any) -> dict
     return {"t": t, "kind": "verdict", "phase": phase, "outcome": outcome, **more}
 
 
-def told(*events: tuple[float, str]) -> Story:
+def told(*events: tuple[float, str]) -> Summary:
     """From the verdicts of an older watch, which do not say how long the phases took."""
-    story = Story()
+    summary = Summary()
     for t, phase in events:
-        story.feed(verdict(t, phase))
-    return story
+        summary.feed(verdict(t, phase))
+    return summary
 
 
 def test_durations_add_up_and_leave_serving_out() -> None:
-    story = told(
+    summary = told(
         (0, "launching"),
         (1, "loading"),
         (5, "capturing"),
@@ -52,22 +52,22 @@ def test_durations_add_up_and_leave_serving_out() -> None:
         (8, "serving"),
         (20, "serving"),
     )
-    assert story.durations() == {"launching": 1, "loading": 6, "capturing": 1}
-    assert list(story.durations()) == ["launching", "loading", "capturing"]
-    assert story.served_after() == 8
+    assert summary.durations() == {"launching": 1, "loading": 6, "capturing": 1}
+    assert list(summary.durations()) == ["launching", "loading", "capturing"]
+    assert summary.served_after() == 8
 
 
 def test_the_present_phase_lasts_until_now() -> None:
-    story = told((0, "launching"), (2, "loading"))
-    story.tick(9)
-    assert story.durations() == {"launching": 2, "loading": 7}
-    assert story.served_after() is None
+    summary = told((0, "launching"), (2, "loading"))
+    summary.tick(9)
+    assert summary.durations() == {"launching": 2, "loading": 7}
+    assert summary.served_after() is None
 
 
 def test_changes_are_told_once() -> None:
-    story = Story()
+    summary = Summary()
     changes = [
-        story.feed(verdict(t, phase, outcome))
+        summary.feed(verdict(t, phase, outcome))
         for t, phase, outcome in (
             (0, "loading", "pending"),
             (1, "loading", "pending"),
@@ -86,25 +86,25 @@ def test_what_the_watch_writes_is_what_is_told(tmp_path: Path) -> None:
     watched.write(4, "socket", port=30000, owner_pid=7, ours=True)
     watched.write(9, "http", path="/health", status=200, error=None, seconds=0.1)
     events = list(journal.read(watched.path))
-    whole, last = Story(), Story()
+    whole, last = Summary(), Summary()
     for event in events:
         whole.feed(event)
     last.feed([event for event in events if event["kind"] == "verdict"][-1])
-    for story in (whole, last):
-        assert story.view is not None and story.view.outcome == "serving"
-        assert story.served_after() == 9
-        assert sum(story.durations().values()) == 9 and "serving" not in story.durations()
+    for summary in (whole, last):
+        assert summary.view is not None and summary.view.outcome == "serving"
+        assert summary.served_after() == 9
+        assert sum(summary.durations().values()) == 9 and "serving" not in summary.durations()
     assert whole.gpus == [GPU]
     assert last.durations() == whole.durations()
 
 
 def test_an_estimate_grows_old() -> None:
-    story = Story()
-    story.feed(verdict(10, "loading", eta_s=30.0, eta_error_s=5.0, eta_until="serving"))
-    story.tick(22)
-    assert story.view is not None and story.view.eta_s == 18
-    story.tick(41)
-    assert story.view.eta_s is None
+    summary = Summary()
+    summary.feed(verdict(10, "loading", eta_s=30.0, eta_error_s=5.0, eta_until="serving"))
+    summary.tick(22)
+    assert summary.view is not None and summary.view.eta_s == 18
+    summary.tick(41)
+    assert summary.view.eta_s is None
 
 
 @pytest.mark.parametrize(
@@ -118,12 +118,12 @@ def test_an_estimate_grows_old() -> None:
     ],
 )
 def test_a_verdict_that_makes_no_sense(event: dict[str, Any]) -> None:
-    story = Story()
-    story.feed(verdict(0, "importing"))
-    story.feed(event)
-    assert story.view is not None and story.view.phase in ("importing", "loading")
-    assert story.served_after() is None
-    assert all(isinstance(seconds, float) for seconds in story.durations().values())
+    summary = Summary()
+    summary.feed(verdict(0, "importing"))
+    summary.feed(event)
+    assert summary.view is not None and summary.view.phase in ("importing", "loading")
+    assert summary.served_after() is None
+    assert all(isinstance(seconds, float) for seconds in summary.durations().values())
 
 
 @pytest.mark.parametrize(

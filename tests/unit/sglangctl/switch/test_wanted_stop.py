@@ -15,7 +15,7 @@ from roles.switch.decision import decide
 from sglangctl import cli
 from sglangctl.report import status, verify
 from sglangctl.startup.fold import Startup
-from sglangctl.startup.summary import Story
+from sglangctl.startup.summary import Summary
 from sglangctl.state import lock
 from sglangctl.state.config import load_engine
 from sglangctl.state.journal import Writer, read
@@ -117,12 +117,12 @@ def test_verify(paths: Paths) -> None:
 
 def test_the_deploy_that_followed_it(paths: Paths) -> None:
     stopped_start(paths, SWITCH)
-    story = Story()
+    summary = Summary()
     for event in read(paths.latest_journal("tiny")):
-        story.feed(event)
+        summary.feed(event)
     subject = Subject("tiny", "sglang-tiny.service", "tiny", 8000)
     unit = {"active": "inactive", "sub": "dead", "result": "success"}
-    result = results.of_start(subject, FollowResult("verdict", story, unit, START))
+    result = results.of_start(subject, FollowResult("verdict", summary, unit, START))
     assert (result.exit, result.stopped_by) == (1, SWITCH)
     lines = results.lines(result)
     assert lines[0] == "tiny: stopped after 21 s"

@@ -1,6 +1,6 @@
-"""Carry out a plan, rung by rung: units and containers, their cgroups, single processes.
+"""Carry out a plan, step by step: units and containers, their cgroups, single processes.
 
-Each rung has its own limit and its own line of output. A rung that has nothing to do is silent.
+Each step has its own limit and its own line of output. A step with nothing to do prints nothing.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ class Recorder:
             self._emit(kind, **facts)
 
 
-class Ladder:
+class Escalation:
     """The state of one run: what was ended, and how."""
 
     def __init__(self, plan: Plan, recorder: Recorder) -> None:
@@ -53,8 +53,8 @@ class Ladder:
             for holder in (plan.situation.holders if plan.situation else ())
         }
 
-    def climb(self) -> Verdict | None:
-        """All rungs; None when everything in the plan has ended."""
+    def run(self) -> Verdict | None:
+        """All steps; None when everything in the plan has ended."""
         for holder in self.plan.processes_to_end:
             self.recorder.event(
                 "holder",
@@ -236,7 +236,7 @@ class Ladder:
             left = still
         return self._survived(left) if left else None
 
-    # What all rungs share.
+    # What all steps share.
 
     def _wait_gone(self, targets: Sequence[Target], seconds: float) -> list[Target]:
         """Those that are still there after `seconds`."""

@@ -21,7 +21,7 @@ _TELLING = 3
 
 
 @dataclass(frozen=True)
-class Blame:
+class RootCause:
     """The cause of a failure; not `sure`: the log may still name a better one."""
 
     cause: str
@@ -31,10 +31,10 @@ class Blame:
     """Who asked for this end, of one that was wanted."""
 
 
-def blame(startup: State, crash: Crash) -> Blame:
+def root_cause(startup: State, crash: Crash) -> RootCause:
     """The best cause that is known now for `crash`."""
     if crash.source == "bind":
-        return Blame("port-taken", True, _log(crash.text))
+        return RootCause("port-taken", True, _log(crash.text))
     code = _code(startup, crash)
     own = startup.failures.own
     ended = startup.exit is not None
@@ -45,7 +45,7 @@ def blame(startup: State, crash: Crash) -> Blame:
         return _outside(startup, crash)
     if _oom(startup, crash) and code in (-9, None):
         text = "the kernel's OOM killer ended a process of this engine (oom_kill rose)"
-        return Blame("host-out-of-memory", True, (text, *_log(crash.text)))
+        return RootCause("host-out-of-memory", True, (text, *_log(crash.text)))
     xid = whole(startup.exit.get("xid")) if startup.exit is not None else None
     outside = ended and not own and crash.source in ("exit", "process")
     if outside and code in _SIGNALS and xid is None:
@@ -53,7 +53,7 @@ def blame(startup: State, crash: Crash) -> Blame:
         return _outside(startup, crash)
     said = _said(startup, crash, effect=False)
     if xid is not None and (said is None or said.finding.cause in _FOLLOW_XID):
-        return Blame("gpu-fault", True, (f"kernel log: Xid {xid}", *_log(crash.text)))
+        return RootCause("gpu-fault", True, (f"kernel log: Xid {xid}", *_log(crash.text)))
     if said is not None:
         where = f"{said.rank}: " if said.rank else ""
         seen = [f"log: {where}{printable(said.finding.line)}"]
@@ -61,7 +61,7 @@ def blame(startup: State, crash: Crash) -> Blame:
             seen.append(printable(said.finding.note))
         elif said.finding.vague:
             seen += [line for line in _telling(startup) if line not in seen]
-        return Blame(said.finding.cause, not said.finding.vague, tuple(seen[: _TELLING + 1]))
+        return RootCause(said.finding.cause, not said.finding.vague, tuple(seen[: _TELLING + 1]))
     if code == _SIGBUS:
         return _sigbus(startup, crash)
     if outside and code == 0 and startup.served:
@@ -69,17 +69,17 @@ def blame(startup: State, crash: Crash) -> Blame:
     if startup.failures.no_tokenizer and startup.phases.name == "warming":
         # An empty tokenizer makes the first request one of no tokens, which breaks the model.
         text = f"log: {printable(startup.failures.no_tokenizer)}"
-        return Blame("tokenizer-missing", False, (text, *_telling(startup)))
+        return RootCause("tokenizer-missing", False, (text, *_telling(startup)))
     after = _said(startup, crash, effect=True)
     if crash.source == "warmup":
-        return Blame("warmup-failed", False, (*_log(crash.text), *_telling(startup)))
+        return RootCause("warmup-failed", False, (*_log(crash.text), *_telling(startup)))
     if after is not None:
         text = f"log: {printable(after.finding.line)}"
-        return Blame(after.finding.cause, False, (*_log(crash.text), text))
+        return RootCause(after.finding.cause, False, (*_log(crash.text), text))
     if crash.source in ("rank", "process") or (
         crash.source == "child" and not startup.failures.exceptions
     ):
-        return Blame("rank-died", False, (*_log(crash.text), *_telling(startup)))
+        return RootCause("rank-died", False, (*_log(crash.text), *_telling(startup)))
     return _unknown(startup, crash)
 
 
@@ -123,13 +123,13 @@ def _oom(startup: State, crash: Crash) -> bool:
     return ranks.oom_t is not None and ranks.oom_t >= crash.t - RECENT_S
 
 
-def _outside(startup: State, crash: Crash) -> Blame:
+def _outside(startup: State, crash: Crash) -> RootCause:
     cause = "killed" if startup.served else "terminated"
     by = (printable(startup.stop_by) or "systemd") if startup.stop_asked else None
-    return Blame(cause, True, (printable(crash.text),), by)
+    return RootCause(cause, True, (printable(crash.text),), by)
 
 
-def _sigbus(startup: State, crash: Crash) -> Blame:
+def _sigbus(startup: State, crash: Crash) -> RootCause:
     event = startup.exit or {}
     evidence = (f"SIGBUS (exit -7) in phase {startup.phases.name}", *_log(crash.text))
     phase = ORDER[startup.phases.name]
@@ -141,11 +141,11 @@ def _sigbus(startup: State, crash: Crash) -> Blame:
         cause = "shared-memory"
     else:
         cause = "unknown"
-    return Blame(cause, True, evidence)
+    return RootCause(cause, True, evidence)
 
 
-def _unknown(startup: State, crash: Crash) -> Blame:
-    return Blame("unknown", False, (*_telling(startup), *_log(crash.text)))
+def _unknown(startup: State, crash: Crash) -> RootCause:
+    return RootCause("unknown", False, (*_telling(startup), *_log(crash.text)))
 
 
 def _telling(startup: State) -> tuple[str, ...]:
