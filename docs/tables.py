@@ -13,7 +13,9 @@ from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 from typing import Any
 
-from roles.inventory import nccl, schema
+from roles.inventory import environment, nccl, render, schema
+from roles.inventory.document import parse
+from roles.inventory.load import build
 from sglangctl.diagnosis.causes import CAUSES, Cause
 from sglangctl.diagnosis.outcomes import OUTCOMES, PHASES
 from sglangctl.diagnosis.signatures import SIGNATURES
@@ -73,6 +75,25 @@ def keys_of(definition: str, *within: str) -> str:
         part = part["properties"][key]
     head = ("Key", "Default", "Unit", "Meaning", "Example")
     return table(head, inventory_keys(part, "".join(f"{key}." for key in within)))
+
+
+def base_variables() -> str:
+    """The table of the variables of every engine."""
+    engine = build(parse(_ONE_ENGINE, "NAME"), DOCS, {}).hosts[0].spec
+    assert engine is not None
+    variables = render.environment(engine.engines[0], "VENV")
+    rows = [
+        (
+            f"`{name}`",
+            code(value.replace("/sglang/name", "/sglang/NAME")),
+            f"fixed: {environment.OURS[name]}" if name in environment.OURS else "`environment`",
+        )
+        for name, value in sorted(variables.items())
+    ]
+    return table(("Variable", "Value", "Changed by"), rows)
+
+
+_ONE_ENGINE = "hosts: {h: {engines: {name: {model: {path: /m}}}}}"
 
 
 def nccl_profiles() -> str:
@@ -138,6 +159,7 @@ TABLES: dict[str, Callable[[], str]] = {
     "kernel-keys": lambda: keys_of("engine", "kernel"),
     "readiness-keys": lambda: keys_of("engine", "readiness"),
     "limits-keys": lambda: keys_of("engine", "readiness", "limits"),
+    "base-variables": base_variables,
     "nccl-profiles": nccl_profiles,
     "phases": lambda: words("Phase", PHASES),
     "outcomes": lambda: words("Outcome", OUTCOMES),

@@ -52,7 +52,10 @@ def build_engine(
         environment={
             variable: text_of(value)
             for variable, value in engine["environment"].items()
-            if value is not None
+            if value is not None and not isinstance(value, dict)
+        },
+        secret_environment={
+            str(place[1]): secret for place, secret in secrets.items() if place[0] == "environment"
         },
         nccl=Nccl(
             engine["nccl"]["profile"],

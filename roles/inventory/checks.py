@@ -247,8 +247,11 @@ def _check_flags(given: dict[str, Any], report: Report) -> None:
         elif value == "--":
             report(where, '"--"', "a value; SGLang cannot be given this one", None)
         elif isinstance(value, list):
+            if any(isinstance(item, dict) for item in value) and not flags.takes_mappings(name):
+                allowed = "a list of strings and numbers (a mapping alone is passed as JSON)"
+                report(where, "a list with mappings", allowed, None)
             for index, item in enumerate(value):
-                if isinstance(item, str) and item.startswith("-"):
+                if isinstance(item, str) and item.startswith("-") and name not in flags.JSON_LISTS:
                     # argparse would end the list there; a list has no --key=value form.
                     allowed = "a text that does not begin with -"
                     report((*where, index), shown(item), allowed, None)
@@ -275,6 +278,9 @@ def secret_references(engine: dict[str, Any]) -> dict[Path, dict[str, str]]:
     for name, value in engine["flags"].items():
         if flags.is_secret(name) and _is_reference(value):
             found[("flags", name)] = value
+    for name, value in engine["environment"].items():
+        if _is_reference(value):
+            found[("environment", name)] = value
     return found
 
 

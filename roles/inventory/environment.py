@@ -49,6 +49,8 @@ SYSTEMD = frozenset(
 )
 """systemd's own for each command of a unit; an EnvironmentFile would win over them."""
 
+_PLACE = re.compile(r"/[^\s?&=@]*")
+"""A path: a folder may be called sk-... or hf_..., and a key does not begin with a slash."""
 _JOBS = ("a whole number above 0", re.compile(r"[1-9][0-9]{0,3}"))
 _FOLDER = ("an absolute path without ..", re.compile(r"(?:/(?!\.\.(?:/|$))[^/]*)+"))
 VALUES = {
@@ -104,23 +106,30 @@ def check(environment: dict[str, Any], report: Report) -> None:
         if value is None:
             continue
         where = ("environment", name)
-        text = text_of(value)
+        text = "" if isinstance(value, dict) else text_of(value)
         if name in OURS:
             report(where, f"the variable {name}", f"it is set from {OURS[name]}", None)
         elif name in SYSTEMD or name.startswith("SGLANGCTL_"):
             what = "systemd" if name in SYSTEMD else "sglangctl"
             allowed = f"variables of the engine: this one is {what}'s, in the unit's other commands"
             report(where, f"the variable {name}", allowed, None)
+        elif isinstance(value, dict):
+            if not is_secret_name(name):
+                allowed = (
+                    "a value, or a name that says that it is a secret (HF_TOKEN, X_API_KEY, "
+                    "X_PASSWORD): by the name it is kept out of diffs, logs and bundles"
+                )
+                report(where, "{file: ...} or {env: ...}", allowed, None)
         elif is_secret_name(name):
-            allowed = "no secrets here: every process of the engine's user can read them"
-            report(where, "a variable for a secret", allowed, None)
+            allowed = "{file: ...} or {env: ...}: a secret is never written here"
+            report(where, "a secret in clear (it is not shown)", allowed, None)
         elif credentials.in_variable(name, value):
             allowed = (
                 "an address without a password (keep it in a file of root's, mode 0600, that a "
                 "drop-in of the unit names with EnvironmentFile=)"
             )
             report(where, "an address with credentials (not shown)", allowed, None)
-        elif scrub(text) != text:
+        elif not _PLACE.fullmatch(text) and scrub(text) != text:
             allowed = "no secrets here: every process of the engine's user can read them"
             report(where, "a value that looks like a secret (not shown)", allowed, None)
         elif name in VALUES and not VALUES[name][1].fullmatch(text):

@@ -79,6 +79,12 @@ NOT_IN_CONFIG = WITH_OFF_FORM | _words(
 )
 """Flags that the --config file's reader of a supported release refuses."""
 
+JSON_LISTS = _words(
+    "decoupled-spec-connect-endpoints forward-hooks "
+    "remote-instance-weight-loader-send-weights-group-ports sidecar-args"
+)
+"""Flags that take a list as one JSON text, not as several values."""
+
 _NEGATIVE = re.compile(r"-\d+|-\d*\.\d+")
 """What argparse takes for a number and not for an option."""
 
@@ -131,7 +137,9 @@ def split(flags: Mapping[str, FlagValue]) -> tuple[dict[str, str], list[str]]:
     config: dict[str, str] = {}
     arguments: list[str] = []
     for name, value in sorted(flags.items()):
-        if name in NOT_IN_CONFIG or _dashed(value):
+        if isinstance(value, list) and name in JSON_LISTS:
+            config[name] = config_value(json_text(value))
+        elif name in NOT_IN_CONFIG or _dashed(value):
             arguments += _arguments(name, value)
         elif isinstance(value, dict):
             # As a string: the file's reader would write floats of a mapping differently.
@@ -141,8 +149,13 @@ def split(flags: Mapping[str, FlagValue]) -> tuple[dict[str, str], list[str]]:
     return config, arguments
 
 
-def json_text(value: Mapping[str, Any]) -> str:
-    """A mapping as the JSON text that a flag takes."""
+def takes_mappings(name: str) -> bool:
+    """Whether SGLang understands mappings in the list of a flag."""
+    return name in JSON_LISTS or name == "lora-paths"
+
+
+def json_text(value: Mapping[str, Any] | list[Any]) -> str:
+    """A mapping or a list as the JSON text that a flag takes."""
     return json.dumps(value, ensure_ascii=True, allow_nan=False)
 
 
@@ -152,7 +165,9 @@ def _arguments(name: str, value: FlagValue) -> list[str]:
             return [f"--{name}"]
         return [f"--no-{name}"] if name in WITH_OFF_FORM else []
     if isinstance(value, list):
-        return [f"--{name}", *map(str, value)] if value else []
+        # In a list of --lora-paths a mapping is JSON: {"lora_name": ..., "lora_path": ...}.
+        words = [json_text(item) if isinstance(item, dict) else str(item) for item in value]
+        return [f"--{name}", *words] if words else []
     text = json_text(value) if isinstance(value, dict) else str(value)
     return [f"--{name}={text}"]
 

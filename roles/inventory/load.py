@@ -184,15 +184,31 @@ class _Host:
     def merged_engines(self) -> dict[str, dict[str, Any]]:
         merged: dict[str, dict[str, Any]] = {}
         for name, override in self.given_engines().items():
-            base = self.bases.get(name, {})
-            self.used.add(name)
-            result = base if override is None else deep_merge(base, override)
+            base = self.base(name)
+            self.used.add(base)
+            found = self.bases.get(base, {})
+            if base != name and base not in self.bases:
+                allowed = "the name of a base in `engines` at the top"
+                where = ("engines", name, "base")
+                self.report(where, shown(base), allowed, closest(base, self.bases))
+            result = found if override is None else deep_merge(found, override)
             if isinstance(result, dict):
+                if isinstance(found, dict) and "base" in found:
+                    allowed = "nothing: only an engine of a host takes a base"
+                    self.problems.add(
+                        ("engines", base, "base"), shown(found["base"]), allowed, None
+                    )
                 merged[name] = result
             else:
                 allowed = "a mapping; {} takes the base of this name as it is"
                 self.report(("engines", name), shown(result), allowed, None)
         return merged
+
+    def base(self, name: str | int) -> str:
+        """The base of an engine: its own name's, or another one's."""
+        given = self.given_engines().get(str(name))
+        base = given.get("base") if isinstance(given, dict) else None
+        return base if isinstance(base, str) else str(name)
 
     def checked(self, name: str, engine: dict[str, Any]) -> dict[str, Any]:
         """Report what is wrong with a merged engine; it, without that and with its defaults.
@@ -213,6 +229,7 @@ class _Host:
             meant = closest(name, self.bases) if name not in self.bases else None
             report(("model", "path"), "nothing", allowed, meant)
         right = schema.filled(schema.definition("engine"), pruning.pruned(engine, wrong))
+        right.pop("base", None)  # it has been merged over it
         taken_out = tuple(wrong)
         further = pruning.untouched(report, taken_out)
         checks.check_engine(name, right, further)
@@ -234,7 +251,7 @@ class _Host:
         """Report a mistake at the place in the file that it came from: the host, or a base."""
         where = (*self.where, *inner)
         if inner[:1] == ("engines",) and not has_path(self.problems.document.content, where):
-            base: Path = ("engines", *inner[1:])
+            base: Path = ("engines", self.base(str(inner[1])), *inner[2:])
             if len(inner) > 2 and has_path(self.problems.document.content, base):
                 where = base
         self.problems.add(where, found, allowed, meant, need)

@@ -13,7 +13,7 @@ from roles.inventory.secret import Secret
 from sglangctl.state.config import Drafter, Limits, Preflight, Readiness
 from sglangctl.systemd.unit_names import engine_unit
 
-FlagValue = bool | int | float | str | list[str | int | float] | dict[str, Any]
+FlagValue = bool | int | float | str | list[Any] | dict[str, Any]
 
 
 @dataclass(frozen=True)
@@ -117,6 +117,8 @@ class EngineSpec:
     secret_flags: Mapping[str, Secret]
     environment: Mapping[str, str]
     """What the inventory adds to or changes in the engine's environment."""
+    secret_environment: Mapping[str, Secret]
+    """Variables with a secret; their names say so."""
     nccl: Nccl
     user: str
     install: Install
@@ -164,7 +166,7 @@ class EngineSpec:
     def secrets(self) -> tuple[Secret, ...]:
         """Everything that must be masked in what is printed or kept."""
         keys = (self.api_key,) if self.api_key else ()
-        return (*keys, *self.secret_flags.values())
+        return (*keys, *self.secret_flags.values(), *self.secret_environment.values())
 
 
 @dataclass(frozen=True)

@@ -36,7 +36,8 @@ class Release:
     digest: str
     venv: str
     files: Mapping[str, bytes] = field(repr=False)
-    """Name -> content, as sglangctl/state/release.py writes them; engine.yaml holds the secrets."""
+    """Name -> content, as sglangctl/state/release.py writes them. engine.yaml and engine.env hold
+    the secrets."""
 
 
 @cache
@@ -77,7 +78,9 @@ def render(engine: EngineSpec, *, venv: str) -> Release:
     files = {
         "sglang.service": _unit(engine, venv, arguments),
         "nccl.env": _variables("nccl.env.j2", engine, engine.nccl.environment),
-        "engine.env": _variables("engine.env.j2", engine, environment(engine, venv)),
+        "engine.env": _variables(
+            "engine.env.j2", engine, {**environment(engine, venv), **_revealed_variables(engine)}
+        ),
         "engine.yaml": _rendered(
             "engine.yaml.j2", engine=engine, arguments=_arguments(engine, config)
         ),
@@ -220,9 +223,7 @@ def _arguments(engine: EngineSpec, config: Mapping[str, str]) -> list[tuple[str,
         ours["speculative-num-steps"] = engine.drafter.steps
         ours["speculative-eagle-topk"] = engine.drafter.topk
         ours["speculative-num-draft-tokens"] = engine.drafter.draft_tokens
-    secrets = {name: secret.reveal() for name, secret in sorted(engine.secret_flags.items())}
-    if engine.api_key:
-        secrets["api-key"] = engine.api_key.reveal()
+    secrets = _revealed_flags(engine)
     return [
         *((name, config_value(value)) for name, value in ours.items() if value is not None),
         *config.items(),
@@ -237,16 +238,29 @@ def _digest(engine: EngineSpec, files: Mapping[str, bytes], facts: Mapping[str, 
     could be guessed from it, billions of times a second. So the masked files are hashed, and
     the secrets enter through scrypt, at some 50 ms a guess.
     """
-    masked = {name: _sha256(content) for name, content in files.items() if name != "engine.yaml"}
-    secrets = {name: secret.reveal() for name, secret in engine.secret_flags.items()}
-    if engine.api_key:
-        secrets["api-key"] = engine.api_key.reveal()
-    text = files["engine.yaml"].decode()
-    for name, secret in secrets.items():
+    texts = {name: files[name].decode() for name in ("engine.yaml", "engine.env")}
+    for name, secret in _revealed_flags(engine).items():
         line = f"{name}: {config_value(secret)}\n"
-        text = text.replace(line, f"{name}: {_slow_hash(engine.name, name, secret)}\n")
-    masked["engine.yaml"] = _sha256(text.encode())
+        hashed = f"{name}: {_slow_hash(engine.name, name, secret)}\n"
+        texts["engine.yaml"] = texts["engine.yaml"].replace(line, hashed)
+    for name, secret in _revealed_variables(engine).items():
+        line = f"{name}={env_value(secret)}\n"
+        hashed = f"{name}={_slow_hash(engine.name, name, secret)}\n"
+        texts["engine.env"] = texts["engine.env"].replace(line, hashed)
+    masked = {name: _sha256(content) for name, content in files.items()}
+    masked |= {name: _sha256(text.encode()) for name, text in texts.items()}
     return _sha256(_json({"files": masked, "facts": dict(facts)}))
+
+
+def _revealed_flags(engine: EngineSpec) -> dict[str, str]:
+    """The secrets that engine.yaml holds, the api key last."""
+    secrets = {name: secret.reveal() for name, secret in sorted(engine.secret_flags.items())}
+    return {**secrets, "api-key": engine.api_key.reveal()} if engine.api_key else secrets
+
+
+def _revealed_variables(engine: EngineSpec) -> dict[str, str]:
+    """The secrets that engine.env holds."""
+    return {name: secret.reveal() for name, secret in engine.secret_environment.items()}
 
 
 @cache

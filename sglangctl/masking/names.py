@@ -25,13 +25,13 @@ _VARIABLE = re.compile(r"[A-Z][A-Z0-9_]*")
 _KEY = re.compile(rf"([a-z0-9]+)_key{_TAIL}")
 """A variable that ends so holds a key, whatever stands before it, but for:"""
 _NO_KEY = re.compile(
-    "cache|dict|foreign|group|hash|host|index|kernel|kv|lookup|map|num|partition|primary|public|"
+    "cache|dict|foreign|graph|group|hash|host|index|kernel|kv|lookup|map|num|partition|primary|public|"
     "query|registry|routing|sort|store"
 )
 _NO_TOKEN = re.compile(
-    r"tokens|tokeniz|token_(?:attention|batch|block|bucket|budget|buckets|capacity|config|count|"
+    r"tokens|tokeniz|token_(?:assert|attention|batch|block|bucket|budget|buckets|capacity|config|count|"
     r"decay|dispatch|dispatcher|distribution|embed|embedding|group|id|ids|idx|index|interval|"
-    r"latency|len|length|level|limit|logprob|logprobs|map|mask|max|metric|metrics|min|ms|num|"
+    r"latency|len|length|level|limit|logprob|logprobs|map|mask|max|metric|metrics|min|mode|ms|num|oracle|"
     r"padding|parallel|per|pool|pos|position|prob|probs|rate|ratio|size|step|steps|stride|"
     r"threshold|throughput|time|to|type|usage|weight|weights|window|worker)(?:_|$)|"
     r"(?:^|_)(?:audio|bos|cls|draft|each|eos|first|image|inter|last|mask|max|min|next|num|pad|per|"

@@ -135,7 +135,7 @@ def test_whatever_is_in_an_inventory_it_has_mistakes_or_can_be_rendered() -> Non
     chance = random.Random(20261129)
     known = [*keys(definition("engine")), *ODD]
     rendered = 0
-    for _ in range(300):
+    for _ in range(400):
         engines: dict[str, Any] = {}
         for name in chance.sample(["e", "f", "E", "bad/name"], chance.randint(1, 2)):
             engines[name] = {"model": {"path": "/m"}}

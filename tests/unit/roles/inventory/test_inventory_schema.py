@@ -143,9 +143,10 @@ def test_every_key_of_an_engine_is_read(key: tuple[str, ...], tmp_path: Path) ->
     (tmp_path / "secrets").mkdir()
     (tmp_path / "secrets" / "kimi.key").write_text("from-the-file\n")
     engine = {"model": {"path": "/m"}, **copy.deepcopy(CONTEXT.get(key, {}))}
-    before = outcome({"engines": {"e": copy.deepcopy(engine)}}, tmp_path)
+    bases = {"kimi": {"port": 8000}} if key == ("base",) else {}
+    before = outcome({"engines": {"e": copy.deepcopy(engine)}}, tmp_path, bases)
     put(engine, key, VALUES.get(key, ENGINE_KEYS[key]["examples"][0]))
-    assert outcome({"engines": {"e": engine}}, tmp_path) != before
+    assert outcome({"engines": {"e": engine}}, tmp_path, bases) != before
 
 
 @pytest.mark.parametrize("key", leaves(HOST_KEYS), ids=".".join)

@@ -267,7 +267,7 @@ def test_both_a_file_and_a_variable_are_refused() -> None:
 
 def test_a_variable_for_a_secret_is_refused_and_not_shown() -> None:
     (error,) = engine_errors(f"environment: {{HF_TOKEN: {KEY}}}")
-    assert error.startswith("environment.HF_TOKEN: found a variable for a secret")
+    assert error.startswith("environment.HF_TOKEN: found a secret in clear (it is not shown)")
     assert KEY not in error
 
 

@@ -6,10 +6,13 @@ import copy
 from pathlib import Path
 
 import pytest
+import yaml
 
 from roles.inventory import InventoryError, load_inventory
 from roles.inventory.render import render
 from roles.inventory.written import written
+from sglangctl.masking.masker import secrets_of
+from sglangctl.state.release import FILES
 from tests.support.inventory_case import engine, engine_errors, load, only
 
 MODEL = "engines: {e: {model: {path: /m}}}"
@@ -226,3 +229,147 @@ def test_a_file_that_cannot_be_used_is_a_mistake_like_others(
     text = str(caught.value)
     assert text.startswith(f"{path}:{line}: ")
     assert found in text.partition(": found ")[2].partition("; allowed: ")[0]
+
+
+def test_names_with_token_that_are_no_secrets() -> None:
+    names = [
+        "SGLANG_INIT_NEW_TOKEN_RATIO",
+        "SGLANG_MIN_NEW_TOKEN_RATIO_FACTOR",
+        "SGLANG_NEW_TOKEN_RATIO_DECAY_STEPS",
+        "SGLANG_SIMULATE_ACC_TOKEN_MODE",
+        "SGLANG_PREFILL_DELAYER_TOKEN_USAGE_LOW_WATERMARK",
+        "SGLANG_SYNC_TOKEN_IDS_ACROSS_TP",
+        "SGLANG_USE_AITER_FP8_PER_TOKEN",
+        "SGLANG_MINIMAX_VIT_TOKEN_BLOCK",
+        "SGLANG_MAX_NEW_TOKENS_LIMIT",
+        "SGLANG_KV_CANARY_ENABLE_TOKEN_ORACLE",
+        "SGLANG_KV_CANARY_ENABLE_VERIFY_TOKEN_ASSERT",
+        "SGLANG_KV_CANARY_PERTURB_NEXT_TOKEN_SWAP_PROB",
+        "SGLANG_LOG_DECODE_GRAPH_KEY",
+    ]
+    spec = engine("environment: {" + ", ".join(f"{name}: 1" for name in names) + "}")
+    assert sorted(spec.environment) == sorted(names)
+
+
+@pytest.mark.parametrize(
+    "path",
+    ["/models/sk-Qwen3CoderInstruct480B", "/m/hf_abcdefghijklmnopqrstuvwx/y", "/data/sk-learn"],
+)
+def test_a_path_is_no_secret(path: str) -> None:
+    assert engine(f"environment: {{X: {path}}}").environment == {"X": path}
+
+
+@pytest.mark.parametrize("value", ["sk-abcdefghijklmnop1234567890", "/x?token=abcdefgh12345"])
+def test_what_looks_like_a_secret_is_still_one(value: str) -> None:
+    error = mistake(f"environment: {{X: '{value}'}}")
+    assert error.startswith("environment.X: found ") and "abcdefgh" not in error
+
+
+def test_a_secret_variable_is_read_on_the_controller_and_protected(tmp_path: Path) -> None:
+    (tmp_path / "hf").write_text("hf-secret-1\n")
+    body = "environment: {HF_TOKEN: {file: hf}, S3_API_KEY: {env: K}, A: 1}"
+    spec = engine(body, folder=tmp_path, K="key-secret-2")
+    assert spec.environment == {"A": "1"} and "secret-1" not in repr(spec)
+    assert {secret.reveal() for secret in spec.secrets} == {"hf-secret-1", "key-secret-2"}
+    release = render(spec, venv="/v")
+    holders = [name for name, content in release.files.items() if b"-secret-" in content]
+    assert holders == ["engine.env"] and FILES["engine.env"] == 0o640
+    lines = release.files["engine.env"].decode().splitlines()
+    assert 'HF_TOKEN="hf-secret-1"' in lines and 'S3_API_KEY="key-secret-2"' in lines
+    assert "contains no secrets" not in lines[0]
+    assert secrets_of_env(release.files["engine.env"], tmp_path) == ["hf-secret-1", "key-secret-2"]
+
+
+def secrets_of_env(content: bytes, folder: Path) -> list[str]:
+    """What the host program masks of a release with this engine.env."""
+    (folder / "engine.env").write_bytes(content)
+    return secrets_of(folder)
+
+
+def test_another_secret_variable_is_another_release_whose_name_does_not_tell_it() -> None:
+    body = "environment: {HF_TOKEN: {env: K}}"
+    one, two = (render(engine(body, K=key), venv="/v").digest for key in ("a" * 9, "b" * 9))
+    assert one != two
+    assert render(engine(body, K="a" * 9), venv="/v").digest == one
+
+
+@pytest.mark.parametrize(
+    ("given", "found"),
+    [
+        ("HF_TOKEN: {env: NOT_SET}", "NOT_SET is not set"),
+        ("HF_TOKEN: hunter2hunter2", "in clear"),
+        ("PLACE: {env: K}", "{file: ...} or {env: ...}"),
+        ("HF_TOKEN: {env: K, file: x}", "mapping"),
+        ("HF_TOKEN: {}", "mapping"),
+        ("HF_TOKEN: {vault: x}", "unknown key"),
+        ("PATH: {env: K}", "the variable PATH"),
+    ],
+)
+def test_a_secret_variable_that_cannot_be(given: str, found: str) -> None:
+    errors = engine_errors(f"environment: {{{given}}}", K="k" * 9)
+    assert errors and all(error.startswith("environment.") for error in errors)
+    assert found in errors[0] and "hunter2" not in errors[0]
+
+
+def test_a_second_engine_of_one_base() -> None:
+    entry = only(
+        load(
+            """
+            engines:
+              kimi: {model: {path: /m}, port: 8000, environment: {A: 1.0}}
+            hosts:
+              h:
+                engines:
+                  kimi: {gpus: [0]}
+                  kimi-b: {base: kimi, port: 8001, gpus: [1]}
+            """
+        )
+    )
+    assert entry.errors == () and entry.spec is not None
+    first, second = entry.spec.engines
+    assert (first.name, second.name) == ("kimi", "kimi-b")
+    assert (second.port, second.model, second.environment) == (8001, first.model, {"A": "1.0"})
+
+
+@pytest.mark.parametrize(
+    ("base", "engines", "place", "tokens"),
+    [
+        ("kimmi", "kimi: {}", "3: hosts.h.engines.b.base", ('"kimmi"', 'mean "kimi"')),
+        ("kimi", "kimi: {prot: 1}", "1: engines.kimi.prot", ('mean "port"',)),
+        ("kimi", "kimi: {base: x}", "1: engines.kimi.base", ("only an engine of a host",)),
+    ],
+)
+def test_a_wrong_base(base: str, engines: str, place: str, tokens: tuple[str, ...]) -> None:
+    text = f"engines: {{{engines}}}\nhosts: {{h: {{engines: {{\nb: {{base: {base}, model: {{path: /m}}}}}}}}}}"
+    (error,) = only(load(text)).errors
+    assert error.startswith(f"hosts.yml:{place}: ") and all(token in error for token in tokens)
+
+
+@pytest.mark.parametrize("base", ["5", "[kimi]", "''"])
+def test_a_base_that_is_no_name(base: str) -> None:
+    assert engine_errors(f"base: {base}")[0].startswith("base: found ")
+
+
+def test_a_base_that_is_used_under_another_name_is_used() -> None:
+    text = "engines: {kimi: {model: {path: /m}}}\nhosts: {h: {engines: {b: {base: kimi}}}}"
+    assert load(text).errors == () and only(load(text)).errors == ()
+
+
+def test_mappings_in_a_list_go_where_sglang_reads_them() -> None:
+    spec = engine(
+        """
+        flags:
+          lora-paths: [{lora_name: a, lora_path: /x}, b=/y]
+          forward-hooks: [{name: h, target: x}]
+          sidecar-args: [--a, b]
+        """
+    )
+    files = {name: text.decode() for name, text in render(spec, venv="/v").files.items()}
+    assert '--lora-paths "{\\"lora_name\\": \\"a\\", ' in files["sglang.service"]
+    assert yaml.safe_load(files["engine.yaml"])["forward-hooks"] == '[{"name": "h", "target": "x"}]'
+    assert yaml.safe_load(files["engine.yaml"])["sidecar-args"] == '["--a", "b"]'
+
+
+def test_mappings_in_any_other_list() -> None:
+    error = mistake("flags: {log-requests-target: [{a: 1}]}")
+    assert error.startswith("flags.log-requests-target: found a list with mappings; allowed: ")
