@@ -20,6 +20,11 @@ TRACEBACK = "SGLANGCTL_TRACEBACK"
 """Environment variable: show where a defect of ours was, all of it."""
 
 
+UMASK = 0o022
+"""Of a login it may be 027 or 077, and the engine's user must be able to read what is made.
+What others must not read gets its rights explicitly."""
+
+
 @dataclass(frozen=True)
 class Command:
     """One subcommand: its module is imported when it is chosen."""
@@ -31,6 +36,8 @@ class Command:
     """True: shown by `sglangctl --help`; False: plumbing, shown by `sglangctl help all`."""
     os_error: int = 2
     """Exit status where the operating system refuses something (an OSError)."""
+    umask: int | None = UMASK
+    """None: that of the unit which runs it."""
 
 
 COMMANDS = (
@@ -63,12 +70,19 @@ COMMANDS = (
     Command(
         "probe", "sglangctl.commands.probe", "one JSON document about this host", operator=False
     ),
-    Command("watch", "sglangctl.commands.watch", "write an engine's journal", operator=False),
+    Command(
+        "watch",
+        "sglangctl.commands.watch",
+        "write an engine's journal",
+        operator=False,
+        umask=None,
+    ),
     Command(
         "wait",
         "sglangctl.commands.wait",
         "return when an engine serves or has failed",
         operator=False,
+        umask=None,
     ),
     Command(
         "switch",
@@ -159,6 +173,8 @@ def _run(command: Command | None, argv: Sequence[str]) -> int:
     if command is None:
         print(f"sglangctl: there is no command {argv[0]!r}; see: sglangctl --help", file=sys.stderr)
         return 2
+    if command.umask is not None:
+        os.umask(command.umask)
     module = importlib.import_module(command.module)
     parser = argparse.ArgumentParser(
         prog=f"sglangctl {command.name}",

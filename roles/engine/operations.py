@@ -91,7 +91,9 @@ def staged_release(engine: DesiredEngine, request: JSON) -> Commands:
     if digest in (releases.get("staged") or []) and not edited:
         host.noop(f"release {digest[:12]} is staged")
         return
-    what = "was edited, to be written again" if edited else "to be staged"
+    what = "to be staged"
+    if live:
+        what = f"{'was edited' if edited else 'is damaged'}, to be written again"
     show([f"release {digest[:12]}: {what}", *describe(found, bool(state.config.DIFF))])
     document = {
         "digest": digest,

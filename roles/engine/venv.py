@@ -151,7 +151,7 @@ def build_venv(host: Host, venv: Venv, sudo: bool, live: bool) -> None:
             str(BUSY),
             QuoteString(venv.lock),
             "sh -c",
-            QuoteString(all_of(commands)),
+            QuoteString(StringCommand("umask 022 &&", all_of(commands))),
         ),
         sudo=sudo,
         limit_s=venv.limit_s,
@@ -187,6 +187,11 @@ def next_step(venv: Venv, live: bool) -> Callable[[Sequence[str]], str]:
         if "installing" in step:
             return (
                 "check install.packages and install.pip_arguments, and the host's way to its index"
+            )
+        if any("Permission denied" in line for line in lines):
+            return (
+                f"the user {venv.user} must be able to read {venv.path}: look at the rights of the "
+                f"folders above it (namei -l {venv.path})"
             )
         if live:
             return "the engine runs from this venv, so it was left alone: change its pins for a new one"

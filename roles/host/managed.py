@@ -76,12 +76,17 @@ def change(item: Managed, fact: Mapping[str, Any]) -> Change | None:
         return Change(item, f"is a {kind}", text_diff(item.path, "", item.masked))
     elif fact["sha256"] != item.sha256:
         return Change(item, "changed", text_diff(item.path, fact.get("text"), item.masked))
-    rights = [
+    wrong = wrong_rights(item, fact)
+    return Change(item, wrong) if wrong else None
+
+
+def wrong_rights(item: Managed, fact: Mapping[str, Any]) -> str:
+    """What differs in mode, owner and group of a path that is there; empty where nothing does."""
+    return ", ".join(
         f"{name} {fact[name]} -> {getattr(item, name)}"
         for name in ("mode", "owner", "group")
         if fact[name] != getattr(item, name)
-    ]
-    return Change(item, ", ".join(rights)) if rights else None
+    )
 
 
 def text_diff(path: str, old: str | None, new: str) -> tuple[str, ...]:

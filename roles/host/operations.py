@@ -8,12 +8,25 @@ from pyinfra.api import StringCommand, operation
 from pyinfra.api.command import QuoteString
 from pyinfra.context import host, state
 
-from roles.host.managed import Change, Managed, ManagedDirectory, ManagedFile, changes
+from roles.host.managed import (
+    Change,
+    Managed,
+    ManagedDirectory,
+    ManagedFile,
+    change,
+    changes,
+    wrong_rights,
+)
 from roles.remote import program
 from roles.remote.failing import failing
 from roles.remote.operation import UNREAD, Commands, show, will_fail
 from roles.remote.snapshot import JSON, RUNS, snapshot
 from roles.remote.upload import upload
+
+PROGRAMS = ManagedDirectory(program.FOLDER)
+PROGRAM_MODE = "0755"
+UMASK = "umask 022"
+"""Before what makes folders: of a login it may be 027 or 077, and parents are made with it."""
 
 
 def describe(found: Sequence[Change], diff: bool) -> list[str]:
@@ -62,7 +75,7 @@ def write(item: Managed) -> StringCommand:
     if isinstance(item, ManagedDirectory):
         owner, path = QuoteString(f"{item.owner}:{item.group}"), QuoteString(item.path)
         return StringCommand(
-            "mkdir -p --", path, "&& chown", owner, path, "&& chmod", item.mode, path
+            f"{UMASK} && mkdir -p --", path, "&& chown", owner, path, "&& chmod", item.mode, path
         )
     return upload(item.path, item.content, item.mode, f"{item.owner}:{item.group}")
 
@@ -86,31 +99,46 @@ def install_program(request: JSON) -> Commands:
         yield will_fail(f"nothing was changed. {facts['lock']['sentence']}")
         return
     here = facts["files"]
-    file = ManagedFile(program.path(), program.archive(), mode="0755")
-    # By name, not by content: one made with another Python has other bytecode in it.
-    present = bool(facts.get(RUNS))
+    folder = change(PROGRAMS, here.get(PROGRAMS.path) or {"kind": "absent"})
+    wrong = program_is_wrong(facts)
     link = here.get(program.LINK) or {"kind": "absent"}
-    linked = link.get("target") == file.path
+    linked = link.get("target") == program.path()
     ours = link["kind"] == "absent" or str(link.get("target", "")).startswith(f"{program.FOLDER}/")
     if not ours:
         sentence = f"{program.LINK} is somebody else's {link['kind']}: move it away, deploy again"
         yield will_fail(sentence)
         return
-    if present and linked:
+    if not folder and not wrong and linked:
         host.noop(f"sglangctl {program.digest()} is installed")
         return
-    show([f"{program.LINK}: version {program.digest()}"])
-    if not present:
-        yield StringCommand("mkdir -p --", QuoteString(program.FOLDER))
-        yield write(file)
+    show(describe([folder] if folder else [], diff=False))
+    show([f"{program.LINK}: version {program.digest()}{wrong and f' ({wrong})'}"])
+    if folder:
+        yield write(PROGRAMS)
+    if wrong:
+        yield write(ManagedFile(program.path(), program.archive(), mode=PROGRAM_MODE))
     if not linked:
         beside = QuoteString(f"{program.LINK}.new")
         yield StringCommand(
-            "mkdir -p /usr/local/bin && ln -sfn --",
-            QuoteString(file.path),
+            f"{UMASK} && mkdir -p /usr/local/bin && ln -sfn --",
+            QuoteString(program.path()),
             beside,
             "&& mv -T --",
             beside,
             QuoteString(program.LINK),
         )
-    yield StringCommand("python3 -I -S", QuoteString(file.path), "prune-programs")
+    yield StringCommand("python3 -I -S", QuoteString(program.path()), "prune-programs")
+
+
+def program_is_wrong(facts: JSON) -> str:
+    """Why this version of the program has to be written; empty where it is as it should be.
+
+    Its content is judged by its name and by whether it starts: one made with another Python has
+    other bytecode in it.
+    """
+    fact = facts["files"].get(program.path()) or {"kind": "absent"}
+    if fact["kind"] == "absent":
+        return "new"
+    if fact["kind"] != "file" or not facts.get(RUNS):
+        return "damaged"
+    return wrong_rights(ManagedFile(program.path(), b"", mode=PROGRAM_MODE), fact)

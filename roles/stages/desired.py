@@ -50,7 +50,8 @@ class DesiredHost:
     @cached_property
     def request(self) -> dict[str, Any]:
         """What the probe is asked for."""
-        files: dict[str, str | None] = {program.path(): None, program.LINK: None}
+        ours = (program.path(), program.FOLDER, program.LINK)
+        files: dict[str, str | None] = dict.fromkeys(ours)
         items: list[Managed] = list(self.managed)
         for engine in self.engines:
             items += [*engine.managed, engine.config]

@@ -82,7 +82,7 @@ def releases(name: str, paths: Paths) -> dict[str, Any]:
             "foreign": [one.get("unit") for one in known.foreign],
         }
     return {
-        "releases": {**links, "staged": release.staged(name, paths)},
+        "releases": {**links, "staged": release.sound(name, paths)},
         "state": state,
         "state_reason": reason,
     }

@@ -7,6 +7,14 @@ import subprocess
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+PLAIN = {
+    "LC_ALL": "C.UTF-8",
+    "SYSTEMD_COLORS": "0",
+    "SYSTEMD_LOG_COLOR": "0",  # what systemd 247 looks at for its own complaints
+    "SYSTEMD_PAGER": "",
+}
+"""Environment in which programs speak plain English without escape codes."""
+
 
 @dataclass(frozen=True)
 class Result:
@@ -29,7 +37,7 @@ def run(argv: Sequence[str], timeout_s: float = 30.0) -> Result:
             stdin=subprocess.DEVNULL,
             capture_output=True,
             timeout=timeout_s,
-            env={**os.environ, "LC_ALL": "C.UTF-8", "SYSTEMD_COLORS": "0", "SYSTEMD_PAGER": ""},
+            env={**os.environ, **PLAIN},
         )
     except subprocess.TimeoutExpired:
         return Result(None, "", f"{argv[0]} did not answer within {timeout_s:g} s")

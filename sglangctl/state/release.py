@@ -37,6 +37,7 @@ FILES = {
 }
 """What a release is made of, and who may read it: the last two may hold secrets (root and the
 service group)."""
+FOLDER_MODE = 0o755
 LINKS = ("current", "previous", "known-good")
 
 
@@ -76,6 +77,21 @@ def staged(name: str, paths: Paths) -> list[str]:
         for entry in entries
         if DIGEST.fullmatch(entry) and all((folder / entry / file).is_file() for file in FILES)
     ]
+
+
+def sound(name: str, paths: Paths) -> list[str]:
+    """The staged releases that their engine's user can read: not so what an earlier version made
+    under a umask of 027. The others can be staged again."""
+    return [digest for digest in staged(name, paths) if _modes(paths.releases(name) / digest)]
+
+
+def _modes(folder: Path) -> bool:
+    """Whether a release's folder and files have their modes."""
+    wanted = {folder: FOLDER_MODE, **{folder / file: mode for file, mode in FILES.items()}}
+    try:
+        return all(stat.S_IMODE(path.lstat().st_mode) == mode for path, mode in wanted.items())
+    except OSError:
+        return False
 
 
 def read_state(name: str, paths: Paths) -> State | None:
@@ -118,7 +134,8 @@ def stage(name: str, document: Any, paths: Paths) -> str:
     folder.parent.mkdir(mode=0o755, parents=True, exist_ok=True)
     partial = folder.with_name(f".{digest}.partial")
     shutil.rmtree(partial, ignore_errors=True)
-    partial.mkdir(mode=0o755)
+    partial.mkdir()
+    partial.chmod(FOLDER_MODE)
     for file, data in files.items():
         write_atomic(partial / file, data, FILES[file], 0, gid if FILES[file] == 0o640 else 0)
     complaints = verify_unit(partial / "sglang.service", f"sglang-{name}.service")
@@ -144,6 +161,8 @@ def stage(name: str, document: Any, paths: Paths) -> str:
 def _same(folder: Path, files: dict[str, bytes], gid: int) -> bool:
     """Whether a staged folder holds exactly these files, with their rights."""
     try:
+        if not _modes(folder):
+            return False
         for file, data in files.items():
             found = (folder / file).lstat()
             rights = (stat.S_IMODE(found.st_mode), found.st_uid, found.st_gid)

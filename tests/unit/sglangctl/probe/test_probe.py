@@ -126,8 +126,10 @@ def test_releases_state_and_last_verdict_of_an_engine(root: Path) -> None:
     state = paths.engine_state("kimi")
     for digest in ("a" * 64, "b" * 64):
         (paths.releases("kimi") / digest).mkdir(parents=True)
-        for file in release.FILES:
+        (paths.releases("kimi") / digest).chmod(release.FOLDER_MODE)
+        for file, mode in release.FILES.items():
             (paths.releases("kimi") / digest / file).touch()
+            (paths.releases("kimi") / digest / file).chmod(mode)
     (state / "current").symlink_to("releases/" + "b" * 64)
     secret = {"unit": "vllm.service", "sources": {"/etc/vllm.service": "Environment=KEY=hunter2"}}
     paths.state_json("kimi").write_text(

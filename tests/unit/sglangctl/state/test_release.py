@@ -54,7 +54,7 @@ def test_a_release_is_staged_whole_with_its_rights(tmp_path: Path) -> None:
 
 @needs_systemd
 @needs_root
-@pytest.mark.parametrize("damage", ["gone", "edited", "rights", "empty"])
+@pytest.mark.parametrize("damage", ["gone", "edited", "rights", "closed", "empty"])
 def test_a_damaged_release_is_written_again(tmp_path: Path, damage: str) -> None:
     paths = Paths(tmp_path)
     release.stage("kimi", document(), paths)
@@ -67,10 +67,15 @@ def test_a_damaged_release_is_written_again(tmp_path: Path, damage: str) -> None
         file.write_text("{} # by hand")
     elif damage == "rights":
         file.chmod(0o644)
+    elif damage == "closed":  # made under a umask of 027 by an earlier version
+        folder.chmod(0o750)
+        assert release.staged("kimi", paths) == [DIGEST]
     else:
         shutil.rmtree(folder)
         folder.mkdir()
+    assert (damage == "edited") == (release.sound("kimi", paths) == [DIGEST])
     release.stage("kimi", document(), paths)
+    assert release.sound("kimi", paths) == [DIGEST]
     assert file.read_bytes() == b"{}"
     assert oct(file.stat().st_mode)[-3:] == "640"
     assert [path.name for path in paths.releases("kimi").iterdir()] == [DIGEST]

@@ -1,0 +1,72 @@
+"""Hosts as people have them: what each lacks or does otherwise is mended, or told in a sentence."""
+
+from __future__ import annotations
+
+import subprocess
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.container.deploying import changed, deploy, pending, ssh_data, write_inventory
+from tests.hosts.host import Host
+from tests.hosts.standins.install import install_into
+from tests.support.standin_host import ENGINE
+
+pytestmark = [pytest.mark.container, pytest.mark.timeout(300)]
+
+
+@pytest.fixture(scope="module")
+def host(module_host_factory: Any) -> Iterator[Host]:
+    """A host whose logins have the umask of CIS's benchmark."""
+    made = module_host_factory("cis", gpus=2)
+    install_into(made)
+    made.exec("sh", "-c", "echo session optional pam_umask.so umask=0027 >>/etc/pam.d/sshd")
+    assert made_by(made, "umask") == "0027"
+    yield made
+
+
+def made_by(host: Host, command: str) -> str:
+    """What a command prints over ssh, as the deploy runs it."""
+    return subprocess.run(host.ssh(command), capture_output=True, text=True).stdout.strip()
+
+
+@pytest.fixture
+def inventory(host: Host, tmp_path: Path) -> Path:
+    section = {"ssh": ssh_data(host), "engines": {"chat": ENGINE}}
+    return write_inventory(tmp_path / "hosts.yml", {host.ip: section})
+
+
+def test_a_strict_umask_changes_nothing_of_what_is_made(host: Host, inventory: Path) -> None:
+    done = deploy(inventory, "-y")
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert pending(inventory) == {}
+    closed = (
+        "find /opt/sglang /usr/local/lib/sglangctl /usr/local/bin /var/lib/sglangctl/chat/releases "
+        "/etc/sglangctl -name host.json -o -name engine.env -o -name engine.yaml -o "
+        "! -type l ! -perm -o=r -print"
+    )
+    assert host.exec("sh", "-c", closed).stdout == ""
+
+
+@pytest.mark.parametrize(
+    ("path", "mode", "operation"),
+    [
+        ("/usr/local/lib/sglangctl", "0750", "Host | sglangctl"),
+        ("/usr/local/lib/sglangctl/*.pyz", "0700", "Host | sglangctl"),
+        ("/var/lib/sglangctl/chat/current/", "0750", "Engine | chat: release"),
+        ("/var/lib/sglangctl/chat/current/nccl.env", "0600", "Engine | chat: release"),
+    ],
+)
+def test_what_an_earlier_version_made_under_it_is_mended(
+    host: Host, inventory: Path, path: str, mode: str, operation: str
+) -> None:
+    before = host.exec("sh", "-c", f"stat -c %a {path}").stdout
+    host.exec("sh", "-c", f"chmod {mode} {path}")
+    assert operation in pending(inventory)
+    done = deploy(inventory, "-y", "--json")
+    assert done.returncode == 0, done.stderr
+    assert operation in changed(done)
+    assert host.exec("sh", "-c", f"stat -c %a {path}").stdout == before
+    assert pending(inventory) == {}
