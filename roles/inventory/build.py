@@ -29,6 +29,8 @@ def build_engine(
     profile = nccl.PROFILES[engine["nccl"]["profile"]]
     readiness = dict(engine["readiness"])
     limits = readiness.pop("limits")
+    if isinstance(readiness["warm"], list):
+        readiness["warm"] = tuple(readiness["warm"])
     path = tidy(engine["model"]["path"])
     drafter = dict(engine["drafter"]) if "drafter" in engine else None
     if drafter and "path" in drafter:

@@ -27,7 +27,7 @@ PAUSE_S = 1.0
 NO_JOURNAL_S = 15.0
 """For the watch to begin a journal once the unit is starting."""
 PROOF_S = 20.0
-"""For the watch's own generation, once it serves: its word is what a second deploy goes by."""
+"""For the watch's proof to begin, once it serves: its word is what a second deploy goes by."""
 LATE_S = 120.0
 """Beyond the start's own budget, before the silence of its watch is a verdict."""
 DOWN_S = 3.0
@@ -148,7 +148,7 @@ class Follower:
         """It answers, and the watch has proved it, or has had its time to do so."""
         if view.outcome in PROVEN:
             return True
-        if view.outcome != "serving":
+        if view.outcome != "serving" or (view.phase == "warming" and self.watched):
             return False
         return not self.watched or self.summary.t - (self.summary.served_after() or 0.0) >= PROOF_S
 

@@ -105,9 +105,13 @@ def of_verify(subject: Subject, lines: list[str]) -> Result:
 
 def with_start(result: Result, followed: FollowResult) -> Result:
     """Add how the start went to what the proof found."""
-    view = followed.summary.view
+    view, proof = followed.summary.view, followed.summary.generate
+    generate = result.generate
+    if generate is not None and proof is not None and "warm" in proof:
+        generate = {**generate, "warm": proof["warm"]}
     return replace(
         result,
+        generate=generate,
         phase=view.phase if view else None,
         served_after_s=followed.summary.served_after(),
         phases=followed.summary.durations(),
@@ -129,6 +133,9 @@ def lines(result: Result) -> list[str]:
     numbers = render.answer(result.generate)
     if numbers:
         shown.append(f"  {numbers}")
+    walked = render.walks((result.generate or {}).get("warm"))
+    if walked:
+        shown.append(f"  {walked}")
     if result.exit == 0 and result.outcome == "ready":
         return shown
     if result.cause and not result.stopped_by:

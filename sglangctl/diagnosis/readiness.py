@@ -62,6 +62,12 @@ class Facts:
     """What differs from the declared drafter, as text."""
     accept_length: float | None = None
     accept_source: str = ""
+    paths: str | None = None
+    """What the watch found when it walked the users' paths in this start, in words; None: not
+    known."""
+    paths_fault: str = ""
+    """Which of them does not work."""
+    paths_slow: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -111,6 +117,8 @@ def decide(expected: Expected, facts: Facts) -> Decision:
             facts.generation_fault or _yes(facts.generation_ok, "sane text", "no sane text"),
         ),
     ]
+    if facts.paths is not None:
+        checks.append(_paths(facts, facts.paths))
     if expected.speculative:
         checks += [_speculation(expected, facts), _acceptance(expected, facts)]
     hard = [check for check in checks if not check.degrades]
@@ -136,6 +144,14 @@ def _model(expected: Expected, facts: Facts) -> Check:
     if expected.served_name in facts.served_models:
         return Check("model", True, serves)
     return Check("model", False, f"{serves}, not {expected.served_name}")
+
+
+def _paths(facts: Facts, words: str) -> Check:
+    if facts.paths_fault:
+        return Check("paths", False, facts.paths_fault)
+    if facts.paths_slow:
+        return Check("paths", False, "; ".join(facts.paths_slow), degrades=True)
+    return Check("paths", True, words)
 
 
 def _speculation(expected: Expected, facts: Facts) -> Check:

@@ -9,14 +9,15 @@ from __future__ import annotations
 
 import http.client
 import time
-from collections.abc import Callable
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, replace
 from typing import Any
 
 from sglangctl.engine.http import Endpoint, error_name, exchange, loads
 from sglangctl.state.config import Readiness
 from sglangctl.util.values import number, whole
 
+CHAT = "/v1/chat/completions"
 BODY_KEPT = 2000
 """Bytes of the raw answer that the journal keeps."""
 TEXT_KEPT = 500
@@ -46,6 +47,8 @@ class Generation:
     accept_length: float | None = None
     """Of this request, where the version reports it in the stream (0.5.23 does, 0.5.16 not)."""
     verify_calls: int | None = None
+    prompt_tokens: int | None = None
+    """As the engine counted them."""
 
     def event(self) -> dict[str, Any]:
         """The fields of a `generate` event."""
@@ -74,26 +77,37 @@ def generate(
         "model": model,
         "messages": [{"role": "user", "content": readiness.prompt if prompt is None else prompt}],
         "max_tokens": readiness.max_tokens,
-        "stream": True,
-        "stream_options": {"include_usage": True},
         # 0.5.23 answers with the accept length of this very request, 0.5.16 ignores the key.
         "return_spec_tokens_details": True,
     }
+    found = stream_of(where, document, timeout_s)
+    if found.fault is not None:
+        return found
+    faulty = fault_of(found.text) or _unexpected(found.text, readiness, prompt)
+    return replace(found, text_ok=faulty is None, fault=faulty)
+
+
+def stream_of(
+    where: Endpoint, request: Mapping[str, Any], timeout_s: float, path: str = CHAT
+) -> Generation:
+    """Stream the answer to any request; its text is not judged (text_ok None) unless there is a
+    fault before that: no answer, a status that is not 200, an error in the stream.
+
+    Never raises for what the network or the server does.
+    """
+    document = {**request, "stream": True, "stream_options": {"include_usage": True}}
     stream = Stream(where.mask)
     began = time.monotonic()
     try:
         with exchange(where, timeout_s) as talk:
-            status = talk.send("/v1/chat/completions", document)
+            status = talk.send(path, document)
             if status != 200:
                 raw = talk.read()
                 stream.keep(raw)
+                fault = f"{path} answered {status}: {message_of(raw, where.mask)}"
+                seconds = talk.seconds()
                 return Generation(
-                    status,
-                    None,
-                    talk.seconds(),
-                    body=stream.body(),
-                    text_ok=False,
-                    fault=f"/v1/chat/completions answered {status}: {message_of(raw, where.mask)}",
+                    status, None, seconds, body=stream.body(), text_ok=False, fault=fault
                 )
             for line in talk.lines():
                 stream.feed(line, talk.seconds())
@@ -105,7 +119,6 @@ def generate(
         return Generation(
             None, name, seconds, text=stream.text, body=stream.body(), text_ok=False, fault=fault
         )
-    faulty = stream.error or fault_of(stream.text) or _unexpected(stream.text, readiness, prompt)
     return Generation(
         status=status,
         error=None,
@@ -115,10 +128,11 @@ def generate(
         tokens_per_s=stream.tokens_per_s(),
         text=stream.text,
         body=stream.body(),
-        text_ok=faulty is None,
-        fault=faulty,
+        text_ok=None if stream.error is None else False,
+        fault=stream.error,
         accept_length=stream.accept_length,
         verify_calls=stream.verify_calls,
+        prompt_tokens=stream.prompt_tokens,
     )
 
 
@@ -133,6 +147,7 @@ class Stream:
         self.last_s: float | None = None
         self.accept_length: float | None = None
         self.verify_calls: int | None = None
+        self.prompt_tokens: int | None = None
         self._pieces: list[str] = []
         self._usage: int | None = None
         self._raw = b""
@@ -165,7 +180,10 @@ class Stream:
         if chunk.get("error"):
             self.error = f"the engine reports an error: {message_of(data, self._mask)}"
         usage = chunk.get("usage")
-        made = usage.get("completion_tokens") if isinstance(usage, dict) else None
+        usage = usage if isinstance(usage, dict) else {}
+        asked = whole(usage.get("prompt_tokens"))
+        self.prompt_tokens = asked if asked is not None and asked > 0 else self.prompt_tokens
+        made = usage.get("completion_tokens")
         if made is not None:
             count = whole(made)
             self._usage = None if count is None or count < 0 else count

@@ -12,6 +12,7 @@ from sglangctl.engine.accept_length import Acceptance
 from sglangctl.engine.generate import Generation, generate
 from sglangctl.engine.http import Answer, Endpoint, ask
 from sglangctl.engine.processes import Collector, ranks_alive, wrong
+from sglangctl.engine.walks import Say, Walks, walk
 from sglangctl.masking.text import mask_argv
 from sglangctl.proc import procfs
 from sglangctl.state.config import Drafter, EngineConfig
@@ -32,6 +33,8 @@ class Proof:
     asked: str = ""
     """Readiness.asked of the configuration that it was asked with."""
     min_accept_length: float | None = None
+    walks: Walks | None = None
+    """None: no path was walked, because it was not asked for or the generation failed."""
 
 
 def gather(
@@ -40,8 +43,10 @@ def gather(
     main_pid: int,
     pids: Iterable[int],
     say: Callable[[str], None] = lambda text: None,
+    walking: Say | None = None,
 ) -> Proof:
     """Look at processes and port, then ask; `say` gets a word before each step that may take long.
+    `walking`: told of each path that is walked; None walks none (an engine that others use).
 
     /server_info and the generation are asked only of an engine whose /health is 200 and whose
     processes all run: else the first hangs, and the second would only tell the same once more, at
@@ -57,7 +62,7 @@ def gather(
     say("asking /health")
     health = ask(where, "/health", config.limits.http_timeout_s)
     models = ask(where, "/v1/models", config.limits.http_timeout_s)
-    generation = acceptance = None
+    generation = acceptance = walks = info = None
     speculative: str | None = None
     faults: tuple[str, ...] = ()
     faulty = tuple(wrong(processes))
@@ -69,11 +74,14 @@ def gather(
     answers = port_ours if where.api_key else port_ours is not False
     if health.status == 200 and answers and not faulty:
         say("asking for a generation")
+        if walking is not None:
+            walking("a prompt", 0, 0)
         generation = generate(
             where, config.served_name, config.readiness, config.limits.generate_timeout_s
         )
-        if config.drafter is not None:
+        if config.drafter is not None or (walking is not None and generation.text_ok):
             info = ask(where, "/server_info", INFO_TIMEOUT_S)
+        if config.drafter is not None and info is not None:
             speculative, faults = speculation(config.drafter, info, where.mask)
             if generation.text_ok:
                 say("measuring the accept length")
@@ -84,6 +92,8 @@ def gather(
                     config.limits.generate_timeout_s,
                     generation,
                 )
+        if walking is not None and generation.text_ok:
+            walks = walk(where, config, info, models, walking)
     facts = Facts(
         main_alive=main is not None and main.state not in procfs.DEAD,
         port_ours=port_ours,
@@ -102,7 +112,7 @@ def gather(
     )
     readiness = config.readiness
     return Proof(
-        facts, generation, acceptance, models, readiness.asked, readiness.min_accept_length
+        facts, generation, acceptance, models, readiness.asked, readiness.min_accept_length, walks
     )
 
 

@@ -209,4 +209,4 @@ def of_answer(event: journal.Event | None) -> dict[str, Any] | None:
     if event is None:
         return None
     keys = ("t", "status", "text_ok", "fault", "tokens", "tokens_per_s", "ttft_s", "accept_length")
-    return {key: event.get(key) for key in (*keys, "asked")}
+    return {key: event.get(key) for key in (*keys, "asked", "warm")}

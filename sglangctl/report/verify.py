@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import sys
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
+from typing import Any
 
 from sglangctl.diagnosis.outcomes import SERVED
 from sglangctl.diagnosis.readiness import Check, Decision, Expected, decide
@@ -12,6 +13,7 @@ from sglangctl.engine import processes, readiness_facts
 from sglangctl.engine.http import endpoint
 from sglangctl.proc import cgroup
 from sglangctl.startup import render
+from sglangctl.startup.warm import findings
 from sglangctl.state import starts
 from sglangctl.state.config import EngineConfig
 from sglangctl.state.paths import Paths
@@ -55,14 +57,27 @@ def verify(
             )
         if not unit.main_pid:
             return not_running(config, paths, unit)
-        pid, folder = unit.main_pid, unit.folder
+        pid, folder, walked = unit.main_pid, unit.folder, paths_walked(config, paths, unit)
     else:
-        folder = None
+        folder, walked = None, {}
     members = partial(cgroup.pids_in, folder) if folder else partial(processes.group_of, pid)
     where, pids = endpoint(config, paths, members), members()
     found = readiness_facts.gather(config, where, pid, pids, say=lambda text: _say(text, quiet))
-    decision = decide(Expected.of(config), found.facts)
-    return judged(config, paths, found, decision)
+    facts = replace(found.facts, **walked)
+    return judged(config, paths, found, decide(Expected.of(config), facts))
+
+
+def paths_walked(config: EngineConfig, paths: Paths, unit: Unit) -> dict[str, Any]:
+    """What the watch found on the users' paths in this run, as fields of Facts; empty where it has
+    walked none. They are not walked again: others use the engine by now."""
+    start = starts.of_unit(config.name, unit, paths)
+    if start is None:
+        return {}
+    try:
+        event = starts.last_event(paths.starts(config.name) / start / starts.JOURNAL, "generate")
+    except OSError:
+        return {}
+    return findings(event.get("warm")) if event is not None else {}
 
 
 def judged(

@@ -21,7 +21,10 @@ process  processes: pid, name, state, cpu_s, read_bytes, exit_code (of a zombie)
          memory.events oom_kill, v1 memory.oom_control oom_kill)
 socket   port, owner_pid, ours
 generate status, seconds, text_ok, accept_length, accept_source, model, models, speculative (the algorithm that
-         runs, "" for none), speculative_faults, tokens_per_s, error, fault, min_accept_length
+         runs, "" for none), speculative_faults, tokens_per_s, error, fault, min_accept_length;
+         warm {mode, seconds, limit_s, paths: [{name, first_s, again_s, fault, skipped}]}
+warm     path (that the proof walks now, in words), number, of
+cache    grown (names of the compile caches that have grown since the last look)
 exit     returncode, oom, oom_kills, shm_full, xid
 file     path (the log calls it missing), readable (false: it is there and closed to the engine's user), why
 step     step: "stop" means that we end it on purpose

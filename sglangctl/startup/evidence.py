@@ -28,7 +28,7 @@ def state(s: State, outcome: str) -> list[str]:
                 lines.append("the engine's own health check failed (20 s without an answer)")
         elif service.proof:
             lines.append(service.proof)
-        if s.compiling and (outcome == "unresponsive" or service.failed):
+        if s.compiling and (outcome == "unresponsive" or service.failed or s.warm.path):
             lines.append(f"kernels are being compiled: {', '.join(s.compiling)}")
         lines.append(service.identity)
         if s.proof.error:

@@ -12,7 +12,7 @@ from sglangctl.startup.loglines import bar
 from sglangctl.startup.state import State
 from sglangctl.state.config import Limits
 from sglangctl.systemd.unit_failure import spawn_step
-from sglangctl.util.values import mappings, number, text, whole
+from sglangctl.util.values import mappings, number, printable, text, whole
 
 _FLUSH_S = 0.5
 """A line that has not ended for this long is read as it is."""
@@ -105,7 +105,7 @@ class Startup(State):
         if isinstance(event.get("processes"), list):
             working = ranks.compilers.working
             if working:
-                self.compiled = (t, working)
+                self.compiles(t, working)
             self.motion.processes(t, ranks.cpu_s, ranks.read_bytes, working, ranks.running)
             self.work.read(t, ranks.read_bytes)
             if ranks.cpu_s > 0:
@@ -123,8 +123,19 @@ class Startup(State):
         if self.service.socket(t, event, self.launched.port):
             self.advanced(self.phases.at_least(t, "warming"))
 
+    def _warm(self, t: float, event: dict[str, Any]) -> None:
+        self.warm.walks(t, event)
+
+    def _cache(self, t: float, event: dict[str, Any]) -> None:
+        grown = event.get("grown")
+        listed = grown if isinstance(grown, list) else []
+        names = [printable(name, 80) for name in listed if isinstance(name, str)]
+        if names:
+            self.compiles(t, tuple(f"{name} grows" for name in names))
+
     def _generate(self, t: float, event: dict[str, Any]) -> None:
         self.service.list_models(event)
+        self.warm.walked(event)
         floor = number(event.get("min_accept_length"))
         if floor is not None:
             self.launched.min_accept_length = floor
@@ -158,6 +169,8 @@ _KINDS = {
     "gpu": Startup._gpu,
     "process": Startup._process,
     "socket": Startup._socket,
+    "warm": Startup._warm,
+    "cache": Startup._cache,
     "generate": Startup._generate,
     "exit": Startup._exit,
     "file": Startup._file,

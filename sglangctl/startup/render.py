@@ -114,6 +114,22 @@ def answer(generate: Mapping[str, Any] | None) -> str:
     return ", ".join(parts)
 
 
+def walks(warm: Any) -> str:
+    """`8 paths walked in 6.1 s, the slowest first took 85 s`, of the `warm` of a generate event."""
+    paths = warm.get("paths") if isinstance(warm, Mapping) else None
+    if not isinstance(paths, list):
+        return ""
+    walked = [path for path in paths if isinstance(path, Mapping) and _number(path.get("first_s"))]
+    text = f"{len(walked)} paths walked"
+    if _number(warm.get("seconds")):
+        text += f" in {duration(warm['seconds'])}"
+    slowest = max(walked, key=lambda path: float(path["first_s"]), default=None)
+    if slowest is not None:
+        name = harmless(str(slowest.get("name") or "a path"))
+        text += f"; slowest at first: {name}, {duration(slowest['first_s'])}"
+    return text
+
+
 def _range(values: Sequence[float]) -> str:
     low, high = f"{min(values) / 1024:.1f}", f"{max(values) / 1024:.1f}"
     return low if low == high else f"{low}-{high}"

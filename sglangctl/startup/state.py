@@ -15,6 +15,7 @@ from sglangctl.startup.progress import Work
 from sglangctl.startup.proof import Proof
 from sglangctl.startup.ranks import STOPPED_S, Ranks
 from sglangctl.startup.service import WORKING_S, Service
+from sglangctl.startup.warm import Warm
 from sglangctl.state.config import Limits
 
 
@@ -50,6 +51,9 @@ class State:
         """Files that are there and closed to the engine's user, and why."""
         self.compiled: tuple[float, tuple[str, ...]] | None = None
         """When a compiler was last seen at work, and which."""
+        self.compiling_since = 0.0
+        """When the first of those that have followed one another was seen."""
+        self.warm = Warm()
 
     @property
     def stopped_t(self) -> float | None:
@@ -67,6 +71,12 @@ class State:
         """Which compilers were at work a moment ago."""
         at_work = self.compiled is not None and self.now - self.compiled[0] <= WORKING_S
         return self.compiled[1] if self.compiled is not None and at_work else ()
+
+    def compiles(self, t: float, what: tuple[str, ...]) -> None:
+        """Compilers, or caches that grow, were seen at work."""
+        if self.compiled is None or t - self.compiled[0] > WORKING_S:
+            self.compiling_since = t
+        self.compiled = (t, what)
 
     @property
     def context(self) -> Context:

@@ -60,12 +60,13 @@ class Judge:
         counter = None if s.served else s.work.best(s.now, s.phases.name)
         detail = None if counter is None else progress.shown(counter)
         estimate = self._eta(s, counter, outcome)
+        warming = walks(s) if outcome == "serving" else ""
         return Assessment(
             t=s.now,
-            phase=s.phases.name,
+            phase="warming" if warming else s.phases.name,
             outcome=outcome,
             cause=cause,
-            progress=None if detail is None else str(detail),
+            progress=warming or (None if detail is None else str(detail)),
             detail=detail,
             eta_s=estimate.seconds,
             eta_error_s=estimate.error,
@@ -163,7 +164,8 @@ class Judge:
 
     def _state(self, s: State, outcome: str) -> tuple[str, ...]:
         """What is seen, for an outcome that no single line proves."""
-        key = (outcome, s.phases.name, int(s.now), s.served, s.service.failed, s.proof.ok)
+        seen = (s.served, s.service.failed, s.proof.ok, s.warm.path)
+        key = (outcome, s.phases.name, int(s.now), *seen)
         if self._evidence is None or self._evidence[0] != key:
             self._evidence = (key, tuple(evidence.state(s, outcome)))
         return self._evidence[1]
@@ -237,5 +239,14 @@ def _readiness(s: State) -> tuple[Expected, Facts]:
         speculative_faults=proof.faults,
         accept_length=proof.accept_length,
         accept_source=proof.accept_source,
+        **s.warm.facts,
     )
     return expected, facts
+
+
+def walks(s: State) -> str:
+    """Which path the proof walks, and what is compiled for it since when; empty when it does not."""
+    if not s.warm.path or not s.compiling:
+        return s.warm.path
+    since = max(0.0, s.now - s.compiling_since)
+    return f"{s.warm.path}; compiling for {since:.0f} s: {', '.join(map(printable, s.compiling))}"

@@ -92,13 +92,18 @@ class Readiness:
     prompt: str = "Name the capital of France and say one sentence about it."
     max_tokens: int = 64
     restart_unresponsive: bool = False
+    warm: str | tuple[str, ...] = "standard"
+    """Which paths the proof walks: `standard`, `short`, or prompts of the operator's own."""
+    first_token_s: float = 10.0
+    """Repeated at the end of the proof, each path's first token must come within this time."""
     reachable_at: str | None = None
     """Where the controller asks as clients do. Known here so that a change of it is one."""
 
     @property
     def asked(self) -> str:
         """What a proof is asked for, as a short digest: it proves nothing else."""
-        words = [self.prompt, self.expect, self.max_tokens, self.min_accept_length]
+        words: list[Any] = [self.prompt, self.expect, self.max_tokens, self.min_accept_length]
+        words += [self.warm, self.first_token_s]
         return f"{zlib.crc32(json.dumps(words).encode()):08x}"
 
 

@@ -7,6 +7,7 @@ a thread of their own with one question in flight, and their answers are taken w
 from __future__ import annotations
 
 import os
+import queue
 import re
 import select
 import time
@@ -26,6 +27,7 @@ from sglangctl.proc.pidwatch import Pidwatch
 from sglangctl.state.config import EngineConfig, Readiness
 from sglangctl.systemd import unit_run
 from sglangctl.watch import event_fields, missing_files
+from sglangctl.watch.jit_caches import JitCaches
 from sglangctl.watch.logtail import MARK_WORDS, OWN_WORDS, Logtail, Piece
 from sglangctl.watch.recorder import Recorder
 
@@ -35,6 +37,8 @@ SOCKET_UP_S = 30.0
 SMI_S = 5.0
 """Between two looks where nvidia-smi answers: each one is a process of its own."""
 TICK_S = 1.0
+JIT_S = 2.0
+"""Between two looks at the compile caches, while the proof walks."""
 PROOF_TRIES = 3
 PROOF_AGAIN_S = 30.0
 CRASH = re.compile(r"exit ?code|sigquit", re.I)
@@ -66,6 +70,7 @@ class Collection:
         asked_by: Callable[[], str] = lambda: "systemd",
         show: Callable[[str], None] = lambda text: None,
         later: Callable[[], Container[str]] | None = None,
+        jit: JitCaches | None = None,
     ) -> None:
         self.config, self.run, self.recorder = config, run, recorder
         self._where, self._tail, self._prove = where, tail, prove
@@ -86,9 +91,12 @@ class Collection:
         self._http = Prober(self.wake)
         self._gpu = Prober(self.wake)
         self._proof = Prober(self.wake)
+        self._jit, self._jit_look = jit, Prober(self.wake)
+        self._walks: queue.SimpleQueue[dict[str, Any]] = queue.SimpleQueue()
+        """What the proof, in its thread, has to say of the path that it walks."""
         self._proofs = 0
         self._proof_due = 0.0
-        self._due = dict.fromkeys(("log", "look", "gpu", "health", "tick"), 0.0)
+        self._due = dict.fromkeys(("log", "look", "gpu", "health", "tick", "jit"), 0.0)
         self._socket_due = 0.0
 
     def wake(self) -> None:
@@ -101,7 +109,7 @@ class Collection:
     def sleep(self, limit_s: float = TICK_S) -> None:
         """Until something is due, an answer is there or the main process ends."""
         now = time.monotonic()
-        due = min(self._due.values())
+        due = min(self._due[name] for name in self._due if name != "jit")
         if self.recorder.due is not None:
             due = min(due, self.run.launched + self.recorder.due)
         poller = select.poll()
@@ -136,6 +144,8 @@ class Collection:
         if now >= self._due["health"] and self._http.start(lambda: ask(where, "/health", limit_s)):
             self._due["health"] = now + 3600.0  # set anew when the answer is there
         self._start_proof(now, up)
+        if self._jit is not None and self.recorder.walking and self._is_due("jit", now, JIT_S):
+            self._jit_look.start(self._jit.grown)
         t = self.run.t()
         due = self.recorder.due
         if self._is_due("tick", now, TICK_S) or (due is not None and t >= due):
@@ -160,7 +170,7 @@ class Collection:
         self.recorder.record(self.run.t(), "exit", **fields)
 
     def close(self) -> None:
-        for prober in (self._http, self._gpu, self._proof):
+        for prober in (self._http, self._gpu, self._proof, self._jit_look):
             prober.close()
         self.main.close()
         self._tail.close()
@@ -266,6 +276,12 @@ class Collection:
             reading = gpus.Reading(None, "none")
         if reading is not None:
             self._take_gpus(reading)
+        grown = self._jit_look.poll()
+        if isinstance(grown, Exception):
+            self._show_defect(grown)
+        elif grown:
+            self.recorder.record(self.run.t(), "cache", grown=list(grown))
+        self._take_walks()
         proof = self._proof.poll()
         if isinstance(proof, Exception):
             self._show_defect(proof)
@@ -310,9 +326,26 @@ class Collection:
         if not wanted or now < self._proof_due:
             return
         config, where, run = self.config, self._where, self.run
-        if self._proof.start(lambda: gather(config, where, run.main_pid, run.pids())):
+
+        def question() -> Proof:
+            return gather(config, where, run.main_pid, run.pids(), walking=self._walking)
+
+        if self._proof.start(question):
             self._proofs += 1
             self._proof_due = now + 3600.0  # set anew if another try is wanted
+
+    def _walking(self, name: str, number: int, total: int) -> None:
+        """From the proof's thread: which path it walks now."""
+        self._walks.put({"path": name, "number": number, "of": total})
+        self.wake()
+
+    def _take_walks(self) -> None:
+        while True:
+            try:
+                fields = self._walks.get_nowait()
+            except queue.Empty:
+                return
+            self.recorder.record(self.run.t(), "warm", **fields)
 
     def _take_proof(self, proof: Proof) -> None:
         models = event_fields.models(proof)
@@ -321,7 +354,8 @@ class Collection:
         fields = event_fields.generate(proof, self.config.drafter is not None)
         if fields is not None:
             self.recorder.record(self.run.t(), "generate", **fields)
-        if fields is None or fields["status"] != 200:
+        unwalked = proof.walks is not None and proof.walks.faulty
+        if fields is None or fields["status"] != 200 or unwalked:
             # The probes say why; once more a little later.
             self._proof_due = time.monotonic() + PROOF_AGAIN_S
 

@@ -42,6 +42,8 @@ def generate(proof: Proof, drafter: bool) -> dict[str, Any] | None:
     if proof.generation is None:
         return None
     fields = {**proof.generation.event(), "asked": proof.asked}
+    if proof.walks is not None:
+        fields["warm"] = proof.walks.event()
     if drafter and proof.min_accept_length is not None:
         fields["min_accept_length"] = proof.min_accept_length
     if drafter and proof.acceptance is not None:

@@ -24,6 +24,7 @@ from sglangctl.systemd.unit import find
 from sglangctl.util import os_errors
 from sglangctl.watch import launch_event
 from sglangctl.watch.collect import Collection, End
+from sglangctl.watch.jit_caches import JitCaches
 from sglangctl.watch.logtail import Logtail, beginning_of_run, mark_end
 from sglangctl.watch.recorder import Recorder
 from sglangctl.watch.start_folder import open_start
@@ -82,6 +83,7 @@ class Follow:
             asked_by=self._who_stops,
             show=lambda text: self._show(f"{config.name}: {text}"),
             later=self._later if run.folder is not None else None,
+            jit=JitCaches(launch_event.environment(paths.current(config.name), masker)),
         )
 
     @property

@@ -91,6 +91,11 @@ class Recorder:
         return bool(self._startup.compiling)
 
     @property
+    def walking(self) -> bool:
+        """Whether the proof walks the users' paths just now."""
+        return bool(self._startup.warm.path)
+
+    @property
     def due(self) -> float | None:
         """When time alone may change the verdict, in seconds since the launch."""
         return self._startup.due
@@ -121,6 +126,8 @@ class Recorder:
         self._written[event["kind"]] = event["t"]
 
     def _calm(self, t: float) -> bool:
+        if self.walking:
+            return False  # what is compiled for a path is to be seen afterwards as well
         return self.up and (self._alarm_t is None or t - self._alarm_t >= CALM_S)
 
     def _left_out(self, t: float, kind: str, fields: dict[str, Any], calm: bool) -> bool:

@@ -34,6 +34,11 @@ class Engine:
     trickle: bool = False
     piece: bytes | None = None
     """One more piece of the stream's data, as it is."""
+    compiles: Callable[[dict[str, Any]], float] | None = None
+    """Seconds before the first piece of the answer to a chat request."""
+    refuses: Callable[[dict[str, Any]], str | None] | None = None
+    """Why a chat request is answered 400."""
+    context: int | None = None
     requests: list[tuple[str, dict[str, Any] | None, dict[str, str]]] = field(default_factory=list)
     in_flight: int = 0
     most_in_flight: int = 0
@@ -77,7 +82,8 @@ def serving(engine: Engine, port: int = 0) -> Iterator[Engine]:
                 time.sleep(engine.health_delay_s)
                 self._answer(engine.health, b"")
             elif self.path == "/v1/models":
-                self._answer(200, {"data": [{"id": engine.model, "root": engine.model}]})
+                model = {"id": engine.model, "root": engine.model}
+                self._answer(200, {"data": [{**model, "max_model_len": engine.context}]})
             elif self.path == "/server_info":
                 self._answer(200, engine.info)
             elif self.path == "/metrics" and engine.metrics is not None:
@@ -103,6 +109,10 @@ def serving(engine: Engine, port: int = 0) -> Iterator[Engine]:
             if engine.chat_status != 200:
                 self._answer(engine.chat_status, {"error": {"message": "no chat template"}})
                 return
+            refusal = engine.refuses(document) if engine.refuses else None
+            if refusal:
+                self._answer(400, {"object": "error", "message": refusal})
+                return
             if not document.get("stream"):
                 choice: dict[str, Any] = {"message": {"content": "".join(engine.words)}}
                 if document.get("return_meta_info") and engine.version == "0.5.16":
@@ -116,6 +126,8 @@ def serving(engine: Engine, port: int = 0) -> Iterator[Engine]:
             self.end_headers()
             pieces = [("reasoning_content", word) for word in engine.reasoning]
             pieces += [("content", word) for word in engine.words]
+            if engine.compiles is not None:
+                time.sleep(engine.compiles(document))
             self._event({"choices": [{"delta": {"role": "assistant", "content": ""}}]})
             for key, word in pieces:
                 time.sleep(engine.token_delay_s)
@@ -130,7 +142,9 @@ def serving(engine: Engine, port: int = 0) -> Iterator[Engine]:
                 details = {"spec_tokens_details": self._meta(("0.5.23",))}
                 self._event({"choices": [], "sglext": details})
             if document.get("stream_options", {}).get("include_usage"):
-                self._event({"choices": [], "usage": {"completion_tokens": self._count()}})
+                asked = sum(len(one["content"].split()) for one in document["messages"])
+                usage = {"completion_tokens": self._count(), "prompt_tokens": asked}
+                self._event({"choices": [], "usage": usage})
             self._chunk(b"data: [DONE]\n\n")
             self._chunk(b"")
 

@@ -41,15 +41,21 @@ def write_cache() -> None:
             os.unlink(path)
 
 
-def compile_kernels(seconds: float) -> None:
-    """A silent rank with a compiler as its child."""
+def compile_kernels(seconds: float, busy: bool = False) -> None:
+    """A silent rank with a compiler as its child; `busy`: one that uses processor time."""
     if seconds <= 0:
         return
     child = os.fork()
     if child == 0:
         die_with_parent()
         retitle("cicc --c++17 --gnu_version=120200 kernel.cu")
-        time.sleep(seconds)
+        end = time.monotonic() + seconds
+        while busy and time.monotonic() < end:
+            begin = time.monotonic()
+            while time.monotonic() < begin + 0.02:
+                sum(range(1000))
+            time.sleep(0.08)
+        time.sleep(max(0.0, end - time.monotonic()))
         os._exit(0)
     os.waitpid(child, 0)
 

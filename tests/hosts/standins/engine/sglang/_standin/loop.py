@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from sglang._standin import options
+from sglang._standin.capture import compile_kernels
 
 if TYPE_CHECKING:
     from sglang._standin.rank import Starter
@@ -49,6 +50,8 @@ class Loop:
         self.speculative = speculative
         self.totals = {"tokens": 0, "steps": 0}
         self.struck = False
+        self.jit_s = options.number("JIT_AGAIN_S", 0)
+        self.seen: set[tuple[int, str]] = set()
 
     def run(self) -> None:
         while True:
@@ -97,9 +100,18 @@ class Loop:
                 self.health.append(message["rid"])
             else:
                 rid, words = message["rid"], message["words"]
+                self._compile_for_cached(message["prompt_tokens"], "".join(words))
                 limits = (message["prompt_tokens"], message["max_tokens"])
                 self.work.append(Work(rid, words, *limits))
         return True
+
+    def _compile_for_cached(self, tokens: int, answer: str) -> None:
+        """Kernels of a path that is walked first when a prompt comes for the second time."""
+        key = (tokens, answer[:8])
+        if key in self.seen and self.jit_s:
+            compile_kernels(self.jit_s, busy=True)
+            self.jit_s = 0.0
+        self.seen.add(key)
 
     def _state(self) -> dict[str, Any]:
         state: dict[str, Any] = {"last_gen_throughput": self.rate, "memory_usage": {}}

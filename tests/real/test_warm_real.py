@@ -1,0 +1,58 @@
+"""The paths that users walk, on the real engine: all of them, and quick when they are repeated."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from tests.container.conftest import HostFactory
+from tests.container.engine_unit import poll
+from tests.hosts.host import Host
+from tests.real.test_readiness_real import RealEngine, prepared
+
+pytestmark = [pytest.mark.real, pytest.mark.timeout(900)]
+
+AGAIN = """
+import json, time, urllib.request
+request = urllib.request.Request("http://127.0.0.1:8000/v1/chat/completions", json.dumps({
+    "model": "tiny", "max_tokens": 4, "stream": True,
+    "messages": [{"role": "user", "content":
+                  "Name the capital of France and say one sentence about it."}],
+}).encode(), {"Content-Type": "application/json"})
+began = time.monotonic()
+with urllib.request.urlopen(request, timeout=60) as answer:
+    for line in answer:
+        if b'"content"' in line:
+            break
+print(time.monotonic() - began)
+"""
+
+
+@pytest.fixture(scope="module")
+def host(module_host_factory: HostFactory) -> Host:
+    return prepared(module_host_factory("real", image="engine"))
+
+
+@pytest.fixture
+def engine(host: Host, tmp_path: Path) -> Iterator[RealEngine]:
+    unit = RealEngine(host, tmp_path)
+    yield unit
+    unit.stop()
+    assert poll(lambda: not unit.processes(), 20), unit.processes()
+
+
+def test_every_path_is_walked_and_quick_afterwards(host: Host, engine: RealEngine) -> None:
+    engine.configure()
+    engine.start()
+    ready = engine.until("ready")
+    assert any(one["phase"] == "warming" for one in engine.verdicts())
+    (proof,) = [event for event in engine.events() if event["kind"] == "generate"]
+    warm = proof["warm"]
+    print(warm, {"ready": ready["t"], "served": ready["served_after_s"]})
+    assert len(warm["paths"]) == 7
+    for path in warm["paths"]:
+        assert not {"fault", "skipped"} & set(path), path
+        assert path["again_s"] < 10, path
+    assert float(host.exec("python3", "-c", AGAIN).stdout) < 5.0
