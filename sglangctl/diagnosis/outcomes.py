@@ -10,7 +10,7 @@ PHASES = {
     "allocating": "the key/value cache is sized and allocated",
     "capturing": "CUDA graphs are captured; kernels are compiled if the cache is empty",
     "binding": "the HTTP server starts",
-    "warming": "the port answers; the engine runs its own first request",
+    "warming": "the port answers; the engine runs its own first request. After `serving`: the proof walks the users' paths, and kernels are compiled",
     "serving": "requests are answered",
 }
 ORDER = {name: index for index, name in enumerate(PHASES)}
@@ -19,7 +19,7 @@ ORDER = {name: index for index, name in enumerate(PHASES)}
 OUTCOMES = {
     "pending": "starting, no verdict yet",
     "serving": "it answers; our own generation has not proven it yet",
-    "ready": "proven: the port belongs to this engine, every rank lives, one real generation succeeded",
+    "ready": "proven: the port belongs to this engine, every rank lives, a real generation succeeded, and the users' paths are quick when repeated",
     "degraded": "ready with a warning: for example, the drafter does not help",
     "unresponsive": "it served and no longer answers",
     "stalled": "no progress any more; a report, not a verdict: it may still serve",

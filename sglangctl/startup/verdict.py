@@ -137,7 +137,10 @@ class Judge:
         return self._failed
 
     def _serving(self, s: State) -> Judged:
-        if s.service.silent(s.now, s.limits, s.working_t):
+        # Nobody is promised an answer yet: a compile that our own request waits for may take longer
+        # than the limits of an engine that is ready. That request has a limit of its own.
+        warming = s.warm.path and s.compiling
+        if not warming and s.service.silent(s.now, s.limits, s.working_t):
             return ("unresponsive", None, ())
         proof = s.proof
         if proof.hung and not s.service.loaded and s.working_t is None:

@@ -9,19 +9,17 @@ from __future__ import annotations
 import time
 from collections.abc import Iterator
 from pathlib import Path
-from typing import ClassVar
 
 import pytest
 
-from roles.remote import program
 from tests.container import test_readiness_matrix as matrix
 from tests.container.conftest import HostFactory
-from tests.container.engine_unit import EngineUnit, poll, put
+from tests.container.engine_unit import poll
+from tests.container.real_engine import VENV, RealEngine, prepared
 from tests.hosts.host import Host
 
 pytestmark = [pytest.mark.real, pytest.mark.timeout(1500)]
 
-VENV = "/opt/sglang/venvs/real"
 LONG = "/models/long"
 # A model whose prefill is slow: 16 layers of 1024, 32,768 positions, weights at random.
 MAKE_LONG = f"""
@@ -43,36 +41,9 @@ for file in Path("{LONG}").iterdir():
 """
 
 
-class RealEngine(EngineUnit):
-    kind = "real"
-    venv = VENV
-    model = "/models/tiny-qwen3"
-    flags: ClassVar = {
-        "device": "cpu",
-        "model-impl": "transformers",
-        "attention-backend": "torch_native",
-        "disable-cuda-graph": True,
-        "max-total-tokens": 8192,
-    }
-    limits: ClassVar = {"start_s": 900}
-    patience = 10.0
-
-
 @pytest.fixture(scope="module")
 def host(module_host_factory: HostFactory) -> Host:
     return prepared(module_host_factory("real", image="engine"))
-
-
-def prepared(made: Host) -> Host:
-    """A host with the real engine in a venv, its user, and sglangctl."""
-    made.exec("sh", "-c", "id sglang >/dev/null 2>&1 || useradd --system --user-group sglang")
-    made.exec("python3", "-m", "venv", "--system-site-packages", VENV)
-    made.exec(
-        f"{VENV}/bin/pip", "install", "--quiet", "--no-deps", "sglang==0.5.23", timeout=600
-    )  # fmt: skip
-    put(made, {program.path(): (0o755, program.archive())})
-    made.exec("ln", "-sfn", program.path(), program.LINK)
-    return made
 
 
 @pytest.fixture

@@ -9,8 +9,8 @@ import pytest
 
 from tests.container.conftest import HostFactory
 from tests.container.engine_unit import poll
+from tests.container.real_engine import RealEngine, prepared
 from tests.hosts.host import Host
-from tests.real.test_readiness_real import RealEngine, prepared
 
 pytestmark = [pytest.mark.real, pytest.mark.timeout(900)]
 

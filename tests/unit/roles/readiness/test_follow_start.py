@@ -116,6 +116,32 @@ def test_the_watch_has_its_time_to_prove_it(host: Host, watch: str) -> None:
     assert 30 <= host.now < 45 if watch == "active" else host.now < 20
 
 
+@pytest.mark.parametrize("watch", ["active", "failed"])
+def test_an_engine_that_warms_is_waited_for_while_its_watch_lives(host: Host, watch: str) -> None:
+    assert host.unit is not None
+    host.unit["watch"] = watch
+    writer = host.writer()
+    launch(writer)
+
+    def warm() -> None:
+        serve(writer, 10, proved=False)
+        writer.write(12, "warm", path="the same prompt again", number=1, of=7)
+        # Without this its watch would call it silent.
+        for t in range(15, 140, 4):
+            host.then[t] = lambda t=t: writer.write(
+                t, "http", path="/health", status=200, error=None, seconds=0.1
+            )
+
+    host.then[10] = warm
+    host.then[140] = lambda: writer.write(
+        140, "generate", status=200, seconds=0.9, text_ok=True, warm={"paths": []}
+    )
+    assert host.follow().reason == "served"
+    assert host.now >= 140 if watch == "active" else host.now < 30
+    shown = [line for line in host.said if "warming" in line and "the same prompt again" in line]
+    assert shown or watch == "failed"
+
+
 def test_a_line_at_least_every_ten_seconds(host: Host) -> None:
     writer = host.writer()
     launch(writer)

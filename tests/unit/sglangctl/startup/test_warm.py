@@ -17,6 +17,7 @@ from tests.support.startup_events import (
     process,
     processes,
     serving,
+    timeout,
 )
 
 EVERYONE = (MAIN, TP0, DETOKENIZER)
@@ -45,6 +46,19 @@ def test_it_warms_and_says_what_compiles_and_since_when() -> None:
     assert any("kernels are being compiled" in line for line in said.evidence)
     said = feed(startup, proof(97))
     assert (said.phase, said.outcome, said.progress) == ("serving", "ready", None)
+
+
+def test_a_long_compile_for_our_own_request_is_no_alarm_and_silence_without_one_is() -> None:
+    startup = serving(10)
+    feed(startup, warm(11))
+    for t in range(12, 200):
+        compiler = process(50, CICC, "R", cpu_s=float(t))
+        said = feed(startup, processes(t, *EVERYONE, compiler))
+        if t % 21 == 0:
+            said = feed(startup, timeout(t + 0.5))
+        assert (said.phase, said.outcome) == ("warming", "serving"), t
+    said = feed(startup, processes(201, *EVERYONE), timeout(260))
+    assert said.outcome == "unresponsive"
 
 
 def test_a_cache_that_grows_is_compiling() -> None:

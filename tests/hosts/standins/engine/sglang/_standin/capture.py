@@ -52,9 +52,9 @@ def compile_kernels(seconds: float, busy: bool = False) -> None:
         end = time.monotonic() + seconds
         while busy and time.monotonic() < end:
             begin = time.monotonic()
-            while time.monotonic() < begin + 0.02:
+            while time.monotonic() < begin + 0.05:
                 sum(range(1000))
-            time.sleep(0.08)
+            time.sleep(0.05)
         time.sleep(max(0.0, end - time.monotonic()))
         os._exit(0)
     os.waitpid(child, 0)

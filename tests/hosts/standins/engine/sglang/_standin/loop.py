@@ -100,7 +100,8 @@ class Loop:
                 self.health.append(message["rid"])
             else:
                 rid, words = message["rid"], message["words"]
-                self._compile_for_cached(message["prompt_tokens"], "".join(words))
+                if not message["health"]:
+                    self._compile_for_cached(message["prompt_tokens"], "".join(words))
                 limits = (message["prompt_tokens"], message["max_tokens"])
                 self.work.append(Work(rid, words, *limits))
         return True

@@ -1,0 +1,38 @@
+"""The real engine on a processor as a systemd unit in a container host."""
+
+from __future__ import annotations
+
+from typing import ClassVar
+
+from roles.remote import program
+from tests.container.engine_unit import EngineUnit, put
+from tests.hosts.host import Host
+
+VENV = "/opt/sglang/venvs/real"
+
+
+class RealEngine(EngineUnit):
+    kind = "real"
+    venv = VENV
+    model = "/models/tiny-qwen3"
+    flags: ClassVar = {
+        "device": "cpu",
+        "model-impl": "transformers",
+        "attention-backend": "torch_native",
+        "disable-cuda-graph": True,
+        "max-total-tokens": 8192,
+    }
+    limits: ClassVar = {"start_s": 900}
+    patience = 10.0
+
+
+def prepared(made: Host) -> Host:
+    """A host with the real engine in a venv, its user, and sglangctl."""
+    made.exec("sh", "-c", "id sglang >/dev/null 2>&1 || useradd --system --user-group sglang")
+    made.exec("python3", "-m", "venv", "--system-site-packages", VENV)
+    made.exec(
+        f"{VENV}/bin/pip", "install", "--quiet", "--no-deps", "sglang==0.5.23", timeout=600
+    )  # fmt: skip
+    put(made, {program.path(): (0o755, program.archive())})
+    made.exec("ln", "-sfn", program.path(), program.LINK)
+    return made
