@@ -82,8 +82,10 @@ def serving(engine: Engine, port: int = 0) -> Iterator[Engine]:
                 time.sleep(engine.health_delay_s)
                 self._answer(engine.health, b"")
             elif self.path == "/v1/models":
-                model = {"id": engine.model, "root": engine.model}
-                self._answer(200, {"data": [{**model, "max_model_len": engine.context}]})
+                model: dict[str, Any] = {"id": engine.model, "root": engine.model}
+                if engine.context is not None:
+                    model["max_model_len"] = engine.context
+                self._answer(200, {"data": [model]})
             elif self.path == "/server_info":
                 self._answer(200, engine.info)
             elif self.path == "/metrics" and engine.metrics is not None:
