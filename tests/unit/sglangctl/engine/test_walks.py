@@ -44,7 +44,7 @@ def tokens(document: dict[str, Any]) -> int:
 
 def test_what_users_do_is_walked_and_repeated() -> None:
     said: list[str] = []
-    with serving(Engine(info=INFO, context=5000)) as engine:
+    with serving(Engine(info=INFO, context=5000, token_delay_s=0.05)) as engine:
         walks = walked(engine, config(), said)
         asked = chats(engine)
     assert walks.mode == "standard" and not walks.faulty
