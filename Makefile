@@ -4,6 +4,7 @@
 #   make docs       docs/ as a site, in build/docs; dead links and stale tables are errors
 #   make test       all of that and the container hosts: what .ci/run calls
 #   make test-real  the full matrices on real engines; writes docs/evidence/<date>.json
+#   make gpu-check SETTINGS=FILE  the product on a real GPU host: tests/gpu/README.md
 #   make clean-demo, make clean
 # VENV may name another Python environment, PYTHON another Python (3.10 or newer).
 VENV ?= .venv
@@ -24,6 +25,8 @@ unexport PYTHONDONTWRITEBYTECODE
 .PHONY: check lint docs unit test test-real demo clean-demo clean images engine packages test-packages
 check: lint
 	@$(MAKE) --no-print-directory --jobs 2 docs unit
+.PHONY: check lint docs unit test test-real gpu-check demo clean-demo clean images engine packages test-packages
+check: lint docs unit
 
 lint: $(VENV)/.ready
 	$(BIN)/ruff check .
@@ -44,6 +47,9 @@ test: lint docs test-packages images
 
 test-real: images
 	$(PYTEST) -q -m real -p tests.hosts.evidence $(wildcard tests/real tests/container) $(ARGS)
+
+gpu-check: $(VENV)/.ready
+	$(BIN)/python -m tests.gpu.run $(SETTINGS) $(ARGS)
 
 demo: images
 	@$(BIN)/python -m tests.hosts.demo

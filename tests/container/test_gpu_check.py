@@ -1,0 +1,55 @@
+"""The plumbing of `make gpu-check`, on the stand-in engine: everything but the CUDA calls."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.container.deploying import ssh_data
+from tests.gpu import checks, run
+from tests.gpu.bench import Bench
+from tests.hosts.host import Host
+from tests.hosts.standins.install import install_into
+
+pytestmark = [pytest.mark.container, pytest.mark.timeout(600)]
+
+ENGINE: dict[str, Any] = {
+    "model": {"path": "/models/tiny"},
+    "port": 30000,
+    "gpus": [0, 1],
+    "kernel": {"source": "none"},
+    "tensor_parallel": 2,
+    "install": {"pip_arguments": ["--no-index", "--find-links=/opt/standins/wheels"]},
+    "readiness": {"limits": {"sample_s": 0.5, "respawn_s": 1, "start_s": 60}},
+}
+NO_GPU = {"holders", "module_missing", "cache_too_small", "memory_taken", "memory_of_nobody"}
+LEFT_OUT = {
+    # The stand-in has another way of asking, no kernel, and one shape of drafters: they have tests of their own.
+    *("first_token", "kernel", "eagle_random", "standalone", "bad_shards", "strict"),
+    "killed_process",
+}
+
+
+def test_the_checks_run_on_a_host_without_a_gpu(module_host_factory: Any, tmp_path: Path) -> None:
+    host: Host = module_host_factory("gpu-check", gpus=2)
+    install_into(host)
+    ssh = {**ssh_data(host), "hostname": host.ip}
+    bench = Bench(host, "gpu-check", ssh, ENGINE, None, "/models", tmp_path)
+    wanted = [one for one in checks.ALL if one.name not in LEFT_OUT]
+
+    status = run.run(bench, wanted)
+
+    document = json.loads((tmp_path / "gpu-check.json").read_text())
+    outcomes = {entry["name"]: entry["outcome"] for entry in document["checks"]}
+    why = {entry["name"]: entry.get("why") for entry in document["checks"]}
+    assert {name for name, outcome in outcomes.items() if outcome == "failed"} == set(), why
+    skipped = {name for name, outcome in outcomes.items() if outcome == "skipped"}
+    assert skipped - {"watch_cost"} == {*NO_GPU, "reboot"}, why
+    assert status == 0
+    measured = {entry["name"]: entry.get("measured") for entry in document["checks"]}
+    assert measured["deploy"]["outcome"] == "ready"
+    assert measured["nccl"]["dark_s"] > 0
+    assert (tmp_path / "traces/gpu-deploy/journal.jsonl").read_text().startswith('{"t"')
