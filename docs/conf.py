@@ -33,7 +33,7 @@ USE = (
 )
 DEVELOP = (
     "docs/architecture CONTRIBUTING SECURITY CHANGELOG tests/hosts/README "
-    "tests/hosts/standins/README tests/traces/README tests/reports/README"
+    "tests/hosts/standins/README tests/traces/README tests/reports/README tests/gpu/README"
 )
 
 
