@@ -80,7 +80,11 @@ def generate(
         # 0.5.23 answers with the accept length of this very request, 0.5.16 ignores the key.
         "return_spec_tokens_details": True,
     }
-    found = stream_of(where, document, timeout_s)
+    return with_text(stream_of(where, document, timeout_s), readiness, prompt)
+
+
+def with_text(found: Generation, readiness: Readiness, prompt: str | None = None) -> Generation:
+    """An answer whose text is judged, too."""
     if found.fault is not None:
         return found
     faulty = fault_of(found.text) or _unexpected(found.text, readiness, prompt)
@@ -196,6 +200,8 @@ class Stream:
             return
         for choice in choices:
             delta = choice.get("delta") if isinstance(choice, dict) else None
+            if isinstance(choice, dict) and isinstance(choice.get("text"), str):
+                delta = {"content": choice["text"]}  # of a completion
             if not isinstance(delta, dict):
                 continue
             piece = "".join(

@@ -7,10 +7,11 @@ from dataclasses import dataclass
 from typing import Any
 
 from sglangctl.diagnosis.readiness import Facts
-from sglangctl.engine import accept_length, port_owner
+from sglangctl.engine import accept_length, kinds, port_owner
 from sglangctl.engine.accept_length import Acceptance
-from sglangctl.engine.generate import Generation, generate
+from sglangctl.engine.generate import Generation, generate, with_text
 from sglangctl.engine.http import Answer, Endpoint, ask
+from sglangctl.engine.kinds import Kind
 from sglangctl.engine.processes import Collector, ranks_alive, wrong
 from sglangctl.engine.walks import Say, Walks, walk
 from sglangctl.masking.text import mask_argv
@@ -35,6 +36,7 @@ class Proof:
     min_accept_length: float | None = None
     walks: Walks | None = None
     """None: no path was walked, because it was not asked for or the generation failed."""
+    model_kind: str = kinds.CHATTING.name
 
 
 def gather(
@@ -63,6 +65,7 @@ def gather(
     health = ask(where, "/health", config.limits.http_timeout_s)
     models = ask(where, "/v1/models", config.limits.http_timeout_s)
     generation = acceptance = walks = info = None
+    kind = kinds.CHATTING
     speculative: str | None = None
     faults: tuple[str, ...] = ()
     faulty = tuple(wrong(processes))
@@ -76,14 +79,12 @@ def gather(
         say("asking for a generation")
         if walking is not None:
             walking("a prompt", 0, 0)
-        generation = generate(
-            where, config.served_name, config.readiness, config.limits.generate_timeout_s
-        )
+        kind, generation = _proof(config, where)
         if config.drafter is not None or (walking is not None and generation.text_ok):
             info = ask(where, "/server_info", INFO_TIMEOUT_S)
         if config.drafter is not None and info is not None:
             speculative, faults = speculation(config.drafter, info, where.mask)
-            if generation.text_ok:
+            if generation.text_ok and kind is kinds.CHATTING:
                 say("measuring the accept length")
                 acceptance = accept_length.measure(
                     where,
@@ -93,7 +94,7 @@ def gather(
                     generation,
                 )
         if walking is not None and generation.text_ok:
-            walks = walk(where, config, info, models, walking)
+            walks = walk(where, config, kind, info, models, walking)
     facts = Facts(
         main_alive=main is not None and main.state not in procfs.DEAD,
         port_ours=port_ours,
@@ -108,12 +109,33 @@ def gather(
         speculative=speculative,
         speculative_faults=faults,
         accept_length=acceptance.length if acceptance else None,
-        accept_source=acceptance.source if acceptance else "no generation to measure it on",
+        accept_source=acceptance.source if acceptance else "no chat to measure it on",
     )
     readiness = config.readiness
     return Proof(
-        facts, generation, acceptance, models, readiness.asked, readiness.min_accept_length, walks
+        facts,
+        generation,
+        acceptance,
+        models,
+        readiness.asked,
+        readiness.min_accept_length,
+        walks,
+        kind.name,
     )
+
+
+def _proof(config: EngineConfig, where: Endpoint) -> tuple[Kind, Generation]:
+    """The answer that `ready` rests on, asked as this kind of model is asked."""
+    limit_s, readiness = config.limits.generate_timeout_s, config.readiness
+    kind = kinds.of(where, config.limits.http_timeout_s)
+    if kind is kinds.CHATTING:
+        made = generate(where, config.served_name, readiness, limit_s)
+        if not kinds.without_template(made):
+            return kind, made
+        kind = kinds.COMPLETION
+    request = kind.request(config.served_name, readiness.prompt, readiness.max_tokens)
+    made = kind.send(where, request, limit_s)
+    return kind, made if kind.vectors else with_text(made, readiness)
 
 
 def served_models(answer: Answer, mask: Callable[[str], str] = str) -> tuple[str, ...] | None:
@@ -188,6 +210,8 @@ def _generation_words(generation: Generation | None) -> str | None:
         return "not asked"
     if not generation.text_ok:
         return generation.fault
+    if generation.tokens is None:
+        return f"{generation.text} after {generation.seconds:.2f} s"
     words = [f"{generation.tokens} tokens"]
     if generation.tokens_per_s is not None:
         words.append(f"{generation.tokens_per_s:.1f} tokens/s")

@@ -15,8 +15,9 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import asdict, dataclass
 from typing import Any
 
-from sglangctl.engine.generate import Generation, stream_of
+from sglangctl.engine.generate import Generation
 from sglangctl.engine.http import Answer, Endpoint
+from sglangctl.engine.kinds import Kind
 from sglangctl.state.config import EngineConfig
 from sglangctl.util.values import whole
 
@@ -100,6 +101,7 @@ class Walks:
 def walk(
     where: Endpoint,
     config: EngineConfig,
+    kind: Kind,
     info: Answer | None,
     models: Answer | None,
     say: Say = lambda name, number, total: None,
@@ -109,9 +111,9 @@ def walk(
     `info`, `models`: the answers of /server_info and /v1/models, for how long a prompt may be.
     """
     began = time.monotonic()
-    asking = _Asking(where, config.limits.generate_timeout_s)
+    asking = _Asking(where, kind, config.limits.generate_timeout_s)
     limit_s = config.readiness.first_token_s
-    plan = _Plan(config, _fields(info), models)
+    plan = _Plan(config, kind, _fields(info), models)
     results: list[Walked] = []
     paths: dict[str, Path] = {}
     total = plan.count
@@ -141,54 +143,52 @@ class _Plan:
     """Which paths there are, by the configuration and by what the engine says of itself."""
 
     def __init__(
-        self, config: EngineConfig, fields: Mapping[str, Any], models: Answer | None
+        self, config: EngineConfig, kind: Kind, fields: Mapping[str, Any], models: Answer | None
     ) -> None:
-        self._config, self._fields = config, fields
+        self._config, self._kind, self._fields = config, kind, fields
         self._context = _context(models)
         warm = config.readiness.warm
         self.mode = warm if isinstance(warm, str) else "own prompts"
         if isinstance(warm, tuple):
             self.count = len(warm)
         else:
-            self.count = 2 if warm == "short" else 7 + 2 * (config.drafter is not None)
+            whole_count = 3 if kind.vectors else 7 + 2 * (config.drafter is not None)
+            self.count = 2 if warm == "short" else whole_count
 
     def paths(self, asking: _Asking) -> Iterator[Path | Walked]:
         """One after another: how long the long prompt is rests on the answer to an earlier one."""
         warm = self._config.readiness.warm
         if isinstance(warm, tuple):
             for number, prompt in enumerate(warm, start=1):
-                yield Path(f"prompt {number} of the inventory", (self._chat(prompt),))
+                yield Path(f"prompt {number} of the inventory", (self._ask(prompt),))
             return
-        yield Path("the same prompt again", (self._chat(self._config.readiness.prompt),))
+        yield Path("the same prompt again", (self._ask(self._config.readiness.prompt),))
         several = Path("several at once", self._several())
         if warm == "short":
             yield several
             return
-        text = Path("a longer prompt", (self._chat(TEXT),))
+        text = Path("a longer prompt", (self._ask(TEXT),))
         yield text
+        if self._kind.vectors:
+            yield several
+            return
         yield self._long(asking.prompt_tokens(text))
         yield several
-        yield Path("temperature 0", (self._chat(TEXT, temperature=0),))
-        yield Path("top-p sampling", (self._chat(TEXT, temperature=0.7, top_p=0.9, top_k=40),))
+        yield Path("temperature 0", (self._ask(TEXT, temperature=0),))
+        yield Path("top-p sampling", (self._ask(TEXT, temperature=0.7, top_p=0.9, top_k=40),))
         if self._config.drafter is not None:
             yield Path("several at temperature 0", self._several(temperature=0))
             sampled = self._several(temperature=0.7, top_p=0.9)
             yield Path("several with top-p sampling", sampled)
         yield self._schema()
 
-    def _chat(self, prompt: str, tokens: int = TOKENS, **more: Any) -> dict[str, Any]:
-        messages = [{"role": "user", "content": prompt}]
-        return {
-            "model": self._config.served_name,
-            "messages": messages,
-            "max_tokens": tokens,
-            **more,
-        }
+    def _ask(self, prompt: str, tokens: int = TOKENS, **more: Any) -> dict[str, Any]:
+        return self._kind.request(self._config.served_name, prompt, tokens, **more)
 
     def _several(self, **more: Any) -> tuple[dict[str, Any], ...]:
         """Of different lengths, so that the batch gets smaller while it is decoded."""
         return tuple(
-            self._chat(f"{TEXT} Question {number}?", TOKENS + number // 2, **more)
+            self._ask(f"{TEXT} Question {number}?", TOKENS + number // 2, **more)
             for number in range(BATCH)
         )
 
@@ -207,22 +207,22 @@ class _Plan:
         repeats = int(min(wanted // tokens + 1, room * ROOM // tokens))
         if repeats < 2:
             return Walked(name, skipped=f"no longer prompt fits into {room} tokens")
-        return Path(name, (self._chat(TEXT * repeats),))
+        return Path(name, (self._ask(TEXT * repeats),))
 
     def _schema(self) -> Path | Walked:
         name = "a JSON schema"
         if self._fields.get("grammar_backend") == "none":
             return Walked(name, skipped="the engine has no grammar backend")
         schema = {"type": "json_schema", "json_schema": {"name": "answer", "schema": SCHEMA}}
-        request = self._chat("Name a number.", response_format=schema)
+        request = self._ask("Name a number.", response_format=schema)
         return Path(name, (request,), optional=True)
 
 
 class _Asking:
     """Sends the requests of a path, all at the same time."""
 
-    def __init__(self, where: Endpoint, timeout_s: float) -> None:
-        self._where, self._timeout_s = where, timeout_s
+    def __init__(self, where: Endpoint, kind: Kind, timeout_s: float) -> None:
+        self._where, self._kind, self._timeout_s = where, kind, timeout_s
         self._tokens: dict[str, int] = {}
 
     def prompt_tokens(self, path: Path) -> int | None:
@@ -242,7 +242,8 @@ class _Asking:
 
     def again(self, path: Path, before: Walked, limit_s: float) -> Walked:
         """Once more, and once more again where that was slow: something else may have come between."""
-        requests = tuple({**request, "max_tokens": 1} for request in path.requests)
+        shorter = {} if self._kind.vectors else {"max_tokens": 1}
+        requests = tuple({**request, **shorter} for request in path.requests)
         answers = self._send(path, requests)
         again_s = _start(answers)
         if _fault(answers) is None and again_s is not None and again_s > limit_s:
@@ -254,7 +255,7 @@ class _Asking:
         answers: list[Generation] = []
 
         def ask(request: Mapping[str, Any]) -> None:
-            answers.append(stream_of(self._where, request, self._timeout_s))
+            answers.append(self._kind.send(self._where, request, self._timeout_s))
 
         threads = [threading.Thread(target=ask, args=(request,)) for request in requests[1:]]
         for thread in threads:
@@ -277,7 +278,7 @@ def _fault(answers: list[Generation]) -> str | None:
     for answer in answers:
         if answer.fault is not None:
             return answer.fault
-        if not answer.tokens:
+        if answer.tokens == 0:
             return "the answer is empty"
     return None
 

@@ -41,7 +41,7 @@ def generate(proof: Proof, drafter: bool) -> dict[str, Any] | None:
     """Of a `generate` event; None when nothing was generated."""
     if proof.generation is None:
         return None
-    fields = {**proof.generation.event(), "asked": proof.asked}
+    fields = {**proof.generation.event(), "asked": proof.asked, "model_kind": proof.model_kind}
     if proof.walks is not None:
         fields["warm"] = proof.walks.event()
     if drafter and proof.min_accept_length is not None:

@@ -56,3 +56,31 @@ def test_every_path_is_walked_and_quick_afterwards(host: Host, engine: RealEngin
         assert not {"fault", "skipped"} & set(path), path
         assert path["again_s"] < 10, path
     assert float(host.exec("python3", "-c", AGAIN).stdout) < 5.0
+
+
+def test_an_embedding_model_proves_its_vectors(host: Host, engine: RealEngine) -> None:
+    engine.configure(flags={"is-embedding": True})
+    engine.start()
+    engine.until("ready")
+    (proof,) = [event for event in engine.events() if event["kind"] == "generate"]
+    assert proof["model_kind"] == "embedding" and "2 vectors of " in proof["text"]
+    assert len(proof["warm"]["paths"]) == 3
+    report = host.exec("sglangctl", "verify", engine.name).stdout
+    assert "2 vectors of " in report
+
+
+def test_a_model_without_a_chat_template_completes(host: Host, engine: RealEngine) -> None:
+    host.exec("cp", "-r", "/models/tiny-qwen3", "/models/base")
+    host.exec("sh", "-c", "rm -f /models/base/chat_template*")
+    script = (
+        "import json; p = '/models/base/tokenizer_config.json'; d = json.load(open(p)); "
+        "d.pop('chat_template', None); json.dump(d, open(p, 'w'))"
+    )
+    host.exec("python3", "-c", script)
+    engine.model = "/models/base"
+    engine.configure()
+    engine.start()
+    engine.until("ready")
+    (proof,) = [event for event in engine.events() if event["kind"] == "generate"]
+    assert proof["model_kind"] == "completion" and proof["tokens"] > 0
+    assert not any("fault" in path for path in proof["warm"]["paths"])

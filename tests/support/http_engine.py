@@ -39,6 +39,11 @@ class Engine:
     refuses: Callable[[dict[str, Any]], str | None] | None = None
     """Why a chat request is answered 400."""
     context: int | None = None
+    model_info: dict[str, Any] | None = None
+    template: bool = True
+    """Whether there is a chat template; without one a chat is refused as 0.5.23 does."""
+    vectors: Callable[[int], Any] = lambda number: [0.1 * number, 0.2, 0.3]
+    """The vector of the n-th text of a request (an embedding, a score)."""
     requests: list[tuple[str, dict[str, Any] | None, dict[str, str]]] = field(default_factory=list)
     in_flight: int = 0
     most_in_flight: int = 0
@@ -88,6 +93,16 @@ def serving(engine: Engine, port: int = 0) -> Iterator[Engine]:
                 self._answer(200, {"data": [model]})
             elif self.path == "/server_info":
                 self._answer(200, engine.info)
+            elif self.path == "/model_info" and engine.model_info is not None:
+                self._answer(200, engine.model_info)
+            elif self.path == "/v1/embeddings" and document is not None:
+                found = [{"embedding": engine.vectors(n)} for n in range(len(document["input"]))]
+                self._answer(200, {"data": found, "usage": {"prompt_tokens": 9}})
+            elif self.path == "/classify" and document is not None:
+                texts = range(len(document["text"]))
+                self._answer(200, [{"embedding": engine.vectors(n)} for n in texts])
+            elif self.path == "/v1/completions" and document is not None:
+                self._chat(document)
             elif self.path == "/metrics" and engine.metrics is not None:
                 self._answer(200, engine.metrics().encode())
             elif self.path == "/v1/chat/completions" and document is not None:
@@ -111,6 +126,13 @@ def serving(engine: Engine, port: int = 0) -> Iterator[Engine]:
             if engine.chat_status != 200:
                 self._answer(engine.chat_status, {"error": {"message": "no chat template"}})
                 return
+            chat = self.path == "/v1/chat/completions"
+            if chat and not engine.template:
+                words = (
+                    "Cannot use chat template functions because tokenizer.chat_template is not set"
+                )
+                self._answer(400, {"object": "error", "message": words})
+                return
             refusal = engine.refuses(document) if engine.refuses else None
             if refusal:
                 self._answer(400, {"object": "error", "message": refusal})
@@ -133,7 +155,8 @@ def serving(engine: Engine, port: int = 0) -> Iterator[Engine]:
             self._event({"choices": [{"delta": {"role": "assistant", "content": ""}}]})
             for key, word in pieces:
                 time.sleep(engine.token_delay_s)
-                self._event({"choices": [{"index": 0, "delta": {key: word}}]})
+                part: dict[str, Any] = {"delta": {key: word}} if chat else {"text": word}
+                self._event({"choices": [{"index": 0, **part}]})
             while engine.trickle:
                 time.sleep(0.05)
                 self._chunk(b": keep-alive\n")
@@ -144,7 +167,8 @@ def serving(engine: Engine, port: int = 0) -> Iterator[Engine]:
                 details = {"spec_tokens_details": self._meta(("0.5.23",))}
                 self._event({"choices": [], "sglext": details})
             if document.get("stream_options", {}).get("include_usage"):
-                asked = sum(len(one["content"].split()) for one in document["messages"])
+                texts = [one["content"] for one in document.get("messages", [])]
+                asked = sum(len(text.split()) for text in [*texts, document.get("prompt", "")])
                 usage = {"completion_tokens": self._count(), "prompt_tokens": asked}
                 self._event({"choices": [], "usage": usage})
             self._chunk(b"data: [DONE]\n\n")

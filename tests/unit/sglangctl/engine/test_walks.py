@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Any
 
+from sglangctl.engine import kinds
 from sglangctl.engine.http import Endpoint, ask
 from sglangctl.engine.walks import BATCH, Walked, Walks, walk
 from sglangctl.state.config import Drafter, EngineConfig, Readiness
@@ -27,7 +28,7 @@ def walked(engine: Engine, config: EngineConfig, said: list[str] | None = None) 
             said.append(f"{name} {number}/{total}")
 
     info, models = ask(where, "/server_info", 5), ask(where, "/v1/models", 5)
-    return walk(where, config, info, models, say)
+    return walk(where, config, kinds.of(where, 5), info, models, say)
 
 
 def chats(engine: Engine) -> list[dict[str, Any]]:
