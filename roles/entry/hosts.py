@@ -33,6 +33,8 @@ def pyinfra_hosts(path: str | Path | None = None) -> list[tuple[str, dict[str, A
         raise SystemExit(f"sglang-provision: {error}") from None
     for line in inventory.errors:
         print(f"sglang-provision: no host uses this, and it is wrong: {line}", file=sys.stderr)
+    for line in dict.fromkeys(line for entry in inventory.hosts for line in entry.warnings):
+        print(f"sglang-provision: warning: {line}", file=sys.stderr)
     connecting.guard()
     limits.guard()
     return [(pyinfra_name(entry), host_data(entry)) for entry in inventory.hosts]

@@ -6,7 +6,17 @@ import ipaddress
 import re
 from typing import Any
 
-from roles.inventory import credentials, environment, flag_names, flags, nccl, pins, places
+from roles.inventory import (
+    credentials,
+    environment,
+    flag_checks,
+    flags,
+    nccl,
+    one_host,
+    pins,
+    places,
+    variables,
+)
 from roles.inventory.errors import Path, closest, shown
 from roles.inventory.quoting import is_writable
 from roles.inventory.schema import Report, is_secret_place
@@ -21,18 +31,21 @@ OLDEST = (0, 5, 9)
 """The oldest SGLang whose flags and log this was made with."""
 
 
-def check_engine(name: str, engine: dict[str, Any], report: Report) -> None:
-    """Rules within one engine; `engine` has passed the schema, defaults are filled in."""
+def check_engine(name: str, engine: dict[str, Any], report: Report, warn: Report) -> None:
+    """Rules within one engine; `engine` has passed the schema, defaults are filled in.
+
+    + warn: takes what is no mistake for certain
+    """
     _check_version(engine["version"], report)
     _check_paths(engine, report)
     _check_served_name(engine["model"], report)
     _check_listen(engine, report)
     if "drafter" in engine:
         _check_drafter(engine["drafter"], report)
-    _check_gpus(engine, report)
-    _check_flags(engine["flags"], report)
-    _check_flag_names(engine, report)
+    flag_checks.check(engine, report, warn)
+    one_host.check(engine, report)
     environment.check(engine["environment"], report)
+    variables.check(engine, warn)
     _check_nccl(engine["nccl"], report)
     pins.check(engine["install"], engine["version"], report)
     _check_git(engine["kernel"], report)
@@ -207,90 +220,18 @@ def _check_drafter(drafter: dict[str, Any], report: Report) -> None:
             report(("drafter", "draft_tokens"), found, allowed, None)
 
 
-def _check_gpus(engine: dict[str, Any], report: Report) -> None:
-    cards = engine["gpus"]
-    needed = engine["tensor_parallel"]
-    if cards != "all" and len(cards) < needed:
-        allowed = f"at least {needed}, as tensor_parallel asks for"
-        report(("gpus",), f"{len(cards)} GPUs", allowed, None)
-
-
-def _check_flags(given: dict[str, Any], report: Report) -> None:
-    for name, value in given.items():
-        where: Path = ("flags", name)
-        owned = flags.owner(name)
-        if owned is not None:
-            flag, key = owned
-            found = f"the flag --{name}" + (f", short for --{flag}" if flag != name else "")
-            allowed = f"set it with the key {key}" if key != "flags" else "flags in `flags` itself"
-            report(where, found, allowed, key if key != "flags" else None)
-        elif full := flags.short_for_secret(name):
-            found = f"the flag --{name}, short for --{full} (its value is not shown)"
-            allowed = "the flag's full name, with {file: ...} or {env: ...}"
-            report(where, found, allowed, full)
-        elif flags.ends_at_once(name):
-            allowed = "flags of a server: with this one it prints something and ends"
-            report(where, f"the flag --{name}", allowed, None)
-        elif flags.is_secret(name):
-            if not _is_reference(value):
-                allowed = "a secret is never written here: {file: ...} or {env: ...}"
-                report(where, "a value in clear (it is not shown)", allowed, None)
-        elif (inner := flags.secret_inside(value)) is not None:
-            allowed = (
-                "no secrets within a flag's value: they cannot be kept out of diffs and logs (what "
-                "the flag configures may take them from a file of root's or the environment)"
-            )
-            report(where, f"the key {shown(inner)} (its value is not shown)", allowed, None)
-        elif credentials.in_value(value):
-            allowed = "an address without a password: secrets are never written here"
-            report(where, "an address with credentials (not shown)", allowed, None)
-        elif value == "--":
-            report(where, '"--"', "a value; SGLang cannot be given this one", None)
-        elif isinstance(value, list):
-            if any(isinstance(item, dict) for item in value) and not flags.takes_mappings(name):
-                allowed = "a list of strings and numbers (a mapping alone is passed as JSON)"
-                report(where, "a list with mappings", allowed, None)
-            for index, item in enumerate(value):
-                if isinstance(item, str) and item.startswith("-") and name not in flags.JSON_LISTS:
-                    # argparse would end the list there; a list has no --key=value form.
-                    allowed = "a text that does not begin with -"
-                    report((*where, index), shown(item), allowed, None)
-
-
-def _check_flag_names(engine: dict[str, Any], report: Report) -> None:
-    """Flags that the engine's release does not have, where we know its flags."""
-    elsewhere = any(pins.distribution(pin) == "sglang" for pin in engine["install"]["packages"])
-    if engine["version"] != flag_names.VERSION or elsewhere:
-        return  # the deploy asks the installed engine itself before anything is stopped
-    for name in engine["flags"]:
-        told = flags.owner(name) or flags.short_for_secret(name) or flags.ends_at_once(name)
-        if name not in flag_names.FLAGS and not told:
-            allowed = f"a flag that SGLang {flag_names.VERSION} has"
-            found = f"the unknown flag --{name}"
-            report(("flags", name), found, allowed, closest(name, flag_names.FLAGS))
-
-
 def secret_references(engine: dict[str, Any]) -> dict[Path, dict[str, str]]:
     """Where an engine names a secret of the controller, and how: {file: ...} or {env: ...}."""
     found: dict[Path, dict[str, str]] = {}
     if engine.get("api_key"):
         found[("api_key",)] = engine["api_key"]
     for name, value in engine["flags"].items():
-        if flags.is_secret(name) and _is_reference(value):
+        if flags.is_secret(name) and flag_checks.is_reference(value):
             found[("flags", name)] = value
     for name, value in engine["environment"].items():
-        if _is_reference(value):
+        if flag_checks.is_reference(value):
             found[("environment", name)] = value
     return found
-
-
-def _is_reference(value: Any) -> bool:
-    return (
-        isinstance(value, dict)
-        and len(value) == 1
-        and set(value) <= {"file", "env"}
-        and all(isinstance(item, str) and item for item in value.values())
-    )
 
 
 def _check_nccl(settings: dict[str, Any], report: Report) -> None:

@@ -16,7 +16,7 @@ import re
 from collections.abc import Mapping
 from typing import Any
 
-from roles.inventory.flag_names import FLAGS
+from roles.inventory.flag_names import FLAGS, OFF_FORMS
 from roles.inventory.model import FlagValue
 from roles.inventory.quoting import config_value
 from sglangctl.masking.names import is_secret_name
@@ -53,12 +53,7 @@ SECRET = re.compile(r"(?:^|-)(?:api-key|password|secret|credentials?)$")
 
 KNOWN_SECRETS = ("admin-api-key", "api-key", "ssl-keyfile-password")
 
-WITH_OFF_FORM = _words(
-    "dcp-replicate-q-proj dllm-fdfo enable-decoder-swa-bounded-replay enable-dsa-fused-indexer "
-    "enable-fused-qk-norm-rope enable-tf32-matmul enable-tp-lm-head-all-to-all "
-    "experts-shared-outer-loras lora-strict-loading mm-enable-dp-encoder ple-offload-embedding "
-    "speculative-enable-w4a4-mxfp4-megamoe"
-)
+WITH_OFF_FORM = OFF_FORMS
 """Switches that have a --no- form; the --config file's reader refuses them."""
 
 NOT_IN_CONFIG = WITH_OFF_FORM | _words(
@@ -116,6 +111,12 @@ def short_for_secret(name: str) -> str | None:
     if name in FLAGS:
         return None
     return next((flag for flag in KNOWN_SECRETS if flag != name and flag.startswith(name)), None)
+
+
+def off_form_of(name: str) -> str | None:
+    """The switch that a --no- form turns off."""
+    on = name[3:] if name.startswith("no-") else ""
+    return on if on in WITH_OFF_FORM or on in FLAGS else None
 
 
 def ends_at_once(name: str) -> bool:

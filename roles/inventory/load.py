@@ -111,6 +111,7 @@ class _Host:
         self.folder = folder
         self.environ = environ
         self.used: set[str] = set()
+        self.warnings = Problems(problems.document)
 
     def entry(self, general: list[Mistake], key_is_given: bool) -> HostEntry:
         """The host's entry; `general` are mistakes that concern all hosts."""
@@ -130,15 +131,16 @@ class _Host:
         data = ssh.data(self.right_ssh(), self.folder)
         if isinstance(self.given, dict) and self.given.get("sudo") is True:
             data["_sudo"] = True
+        warnings = tuple(mistake.text for mistake in self.warnings.mistakes)
         if any(mistake.need < Need.FILES for mistake in mistakes):
-            return HostEntry(self.name, data, None, names, mistakes)
+            return HostEntry(self.name, data, None, names, mistakes, warnings)
         spec = HostSpec(
             self.name,
             tuple(build_engine(name, engine, *files[name]) for name, engine in engines.items()),
             tuple(self.given.get("protected") or ()),
             tuple(self.given.get("containers") or ()),
         )
-        return HostEntry(self.name, data, spec, names, mistakes)
+        return HostEntry(self.name, data, spec, names, mistakes, warnings)
 
     def check_name(self) -> None:
         name = self.name
@@ -232,10 +234,18 @@ class _Host:
         right.pop("base", None)  # it has been merged over it
         taken_out = tuple(wrong)
         further = pruning.untouched(report, taken_out)
-        checks.check_engine(name, right, further)
+        checks.check_engine(name, right, further, self.warner(name))
         hosts = self.problems.document.content.get("hosts") or {}
         kernel.check(right["kernel"], [str(host) for host in hosts], further)
         return pruning.comparable(right, taken_out)
+
+    def warner(self, name: str) -> schema.Report:
+        """Takes what is no mistake for certain in one engine."""
+
+        def warn(inner: Path, found: str, allowed: str, meant: str | None) -> None:
+            self.warnings.add(self.written_at(("engines", name, *inner)), found, allowed, meant)
+
+        return warn
 
     def reporter(self, where: Path) -> schema.Report:
         """Reports mistakes below `where`."""
@@ -249,12 +259,16 @@ class _Host:
         self, inner: Path, found: str, allowed: str, meant: str | None, need: Need | None = None
     ) -> None:
         """Report a mistake at the place in the file that it came from: the host, or a base."""
+        self.problems.add(self.written_at(inner), found, allowed, meant, need)
+
+    def written_at(self, inner: Path) -> Path:
+        """The place in the file that a place below the host came from: there, or a base."""
         where = (*self.where, *inner)
         if inner[:1] == ("engines",) and not has_path(self.problems.document.content, where):
             base: Path = ("engines", self.base(str(inner[1])), *inner[2:])
             if len(inner) > 2 and has_path(self.problems.document.content, base):
                 where = base
-        self.problems.add(where, found, allowed, meant, need)
+        return where
 
     def files(self, name: str, engine: dict[str, Any]) -> tuple[dict[Path, Secret], Kernel]:
         """The engine's secrets by their places in it, and its kernel with its patches, read."""

@@ -196,6 +196,8 @@ class HostEntry:
     engines: tuple[str, ...] = ()
     """The engines' names, as far as they can be names."""
     mistakes: tuple[Mistake, ...] = ()
+    warnings: tuple[str, ...] = ()
+    """What is no mistake for certain, one line each. It stops nothing."""
 
     @property
     def errors(self) -> tuple[str, ...]:

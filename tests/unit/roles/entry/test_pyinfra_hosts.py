@@ -87,7 +87,7 @@ def test_without_an_inventory_it_says_which_example_to_copy(tmp_path: Path) -> N
 def test_a_file_that_cannot_be_used_is_one_sentence(tmp_path: Path, inventory) -> None:
     done = pyinfra(tmp_path, "debug-inventory", SGLANG_INVENTORY=inventory("hosts: [\n"))
     assert done.returncode == 1
-    assert "some.yml:2: this is not YAML" in done.stderr
+    assert "some.yml:2: the document: found what is not YAML" in done.stderr
     assert "Traceback" not in done.stderr
     done = pyinfra(tmp_path, "debug-inventory", SGLANG_INVENTORY=str(tmp_path / "gone.yml"))
     assert done.returncode == 1

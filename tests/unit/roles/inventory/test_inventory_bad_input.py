@@ -72,7 +72,7 @@ ENGINE_MISTAKES = [
     ("flags: {model-path: /x}", "flags.model-path", ("model.path",)),
     ("flags: {config: /x}", "flags.config", ("flags",)),
     ("flags: {chat-template: --}", "flags.chat-template", ('"--"',)),
-    ("flags: {chat-template: [a, --b]}", "flags.chat-template[1]", ('"--b"', "-")),
+    ("flags: {log-requests-target: [a, --b]}", "flags.log-requests-target[1]", ('"--b"', "-")),
     ('flags: {chat-template: "a\\0b"}', "flags.chat-template", ("NUL",)),
     ('flags: {chat-template: "\\ud800"}', "flags.chat-template", ('"\\ud800"', "surrogate")),
     (
