@@ -5,7 +5,7 @@ from __future__ import annotations
 import base64
 import json
 
-from pyinfra.api import StringCommand, operation
+from pyinfra.api import StringCommand
 from pyinfra.api.command import QuoteString
 from pyinfra.context import host, state
 
@@ -13,7 +13,7 @@ from roles.engine.desired import DesiredEngine, changed_against_live
 from roles.host.operations import describe
 from roles.remote import program
 from roles.remote.failing import failing
-from roles.remote.operation import UNREAD, Commands, show, will_fail
+from roles.remote.operation import UNREAD, Commands, operation, show, will_fail
 from roles.remote.snapshot import JSON, Input, engine_facts, snapshot
 from sglangctl.state.paths import OWN_USER
 

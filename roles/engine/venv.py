@@ -7,12 +7,12 @@ from collections.abc import Callable, Generator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from pyinfra.api import FunctionCommand, Host, State, StringCommand, operation
+from pyinfra.api import FunctionCommand, Host, State, StringCommand
 from pyinfra.api.command import QuoteString
 from pyinfra.context import host
 
 from roles.remote.failing import checked, failing, say
-from roles.remote.operation import UNREAD, show
+from roles.remote.operation import UNREAD, operation, show
 from roles.remote.snapshot import JSON, snapshot
 from roles.remote.steps import STEP, run_step
 from sglangctl.state.ownership import MARKER

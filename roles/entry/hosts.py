@@ -16,7 +16,7 @@ from roles.inventory.load import load_inventory
 from roles.inventory.model import HostEntry
 from roles.inventory.reading import UnreadableFile, expanded
 from roles.inventory.shipped import EXAMPLES, INSTALLED, SHIPPED
-from roles.remote import limits
+from roles.remote import asking, limits
 
 
 def pyinfra_hosts(path: str | Path | None = None) -> list[tuple[str, dict[str, Any]]]:
@@ -37,6 +37,7 @@ def pyinfra_hosts(path: str | Path | None = None) -> list[tuple[str, dict[str, A
         print(f"sglang-provision: warning: {line}", file=sys.stderr)
     connecting.guard()
     limits.guard()
+    asking.guard()
     return [(pyinfra_name(entry), host_data(entry)) for entry in inventory.hosts]
 
 

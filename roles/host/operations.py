@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from pyinfra.api import StringCommand, operation
+from pyinfra.api import StringCommand
 from pyinfra.api.command import QuoteString
 from pyinfra.context import host, state
 
@@ -19,7 +19,7 @@ from roles.host.managed import (
 )
 from roles.remote import program
 from roles.remote.failing import failing
-from roles.remote.operation import UNREAD, Commands, show, will_fail
+from roles.remote.operation import UNREAD, Commands, operation, show, will_fail
 from roles.remote.snapshot import JSON, RUNS, snapshot
 from roles.remote.upload import upload
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 
-from pyinfra.api import FunctionCommand, Host, State, operation
+from pyinfra.api import FunctionCommand, Host, State
 from pyinfra.context import host
 
 from roles.readiness import follow, results
@@ -16,7 +16,7 @@ from roles.remote.failing import HostFailed, checked, say
 from roles.remote.follow import CannotFollow, Reply
 from roles.remote.interrupt import interruptible
 from roles.remote.link import Link
-from roles.remote.operation import Commands
+from roles.remote.operation import Commands, operation
 from roles.remote.over_link import or_interrupted, over_link
 from roles.remote.steps import signs_of_life
 from roles.report.result import Result, known, record

@@ -11,13 +11,17 @@ import json
 import os
 from collections.abc import Callable
 from functools import wraps
-from typing import Any
+from typing import Any, ParamSpec, TypeVar
 
 from paramiko import SSHException
 from pyinfra import host, logger, state
 from pyinfra.api import FunctionCommand, Host, State
+from pyinfra.api.exceptions import PyinfraError
 
 from sglangctl.util.terminal import harmless
+
+P = ParamSpec("P")
+T = TypeVar("T")
 
 # The deploy file is run once per host: what is shared between hosts must live in a module.
 MESSAGES: dict[str, list[str]] = {}
@@ -30,6 +34,16 @@ FORESEEN_VARIABLE = "SGLANG_PLAN_FORESEEN"
 
 class HostFailed(Exception):
     """This host cannot go on; the text is one sentence with the cause and the next step."""
+
+
+class NobodyLeft(PyinfraError):
+    """Every host of the run has failed (or more than the run allows).
+
+    To a reader it has no traceback: pyinfra would name a line of ours, as for a crash.
+    """
+
+    # gevent sets it, too.
+    __traceback__ = property(lambda self: None, lambda self, value: None)
 
 
 def say(target: Host, text: str, fg: str | None = None) -> None:
@@ -52,7 +66,38 @@ def fail_host(text: str) -> None:
     """Fail the current host from deploy code (prepare). Others go on; the run exits 1."""
     target = state.inventory.get_host(host.name)
     remember(target, text)
-    state.fail_hosts({target})
+    drop(target)
+
+
+def drop(target: Host) -> None:
+    """Go on without this host, which has been told why; NobodyLeft where it was the last one."""
+    try:
+        state.fail_hosts({target})
+    except PyinfraError as error:
+        raise NobodyLeft(f"{str(error).rstrip('!')}, see above") from None
+
+
+def contained(function: Callable[P, T]) -> Callable[P, T | None]:
+    """Deploy code that fails its own host and no other: pyinfra ends the run for all of them where
+    it raises. What it raises is a defect of ours: named as such, traceback at debug level."""
+
+    @wraps(function)
+    def run(*arguments: P.args, **named: P.kwargs) -> T | None:
+        try:
+            return function(*arguments, **named)
+        except NobodyLeft:
+            raise
+        except Exception as error:
+            fail_host(defect(error))
+            return None
+
+    return run
+
+
+def defect(error: Exception) -> str:
+    """The sentence for an exception that nobody has thought of; its traceback goes to --debug."""
+    logger.debug("internal error", exc_info=error)
+    return f"internal error: {error!r}; please report it (traceback: --debug)"
 
 
 def checked(function: Callable[..., Any]) -> Callable[[State, Host], bool]:
@@ -77,8 +122,7 @@ def checked(function: Callable[..., Any]) -> Callable[[State, Host], bool]:
             )
             return False
         except Exception as error:
-            remember(host, f"internal error: {error!r}; please report it (traceback: --debug)")
-            logger.debug("internal error", exc_info=True)
+            remember(host, defect(error))
             return False
         return True
 

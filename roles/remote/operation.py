@@ -2,15 +2,45 @@
 
 from __future__ import annotations
 
-from collections.abc import Generator, Sequence
+from collections.abc import Callable, Generator, Sequence
+from functools import wraps
+from typing import ParamSpec
 
+from pyinfra import api
 from pyinfra.api import FunctionCommand, StringCommand
+from pyinfra.api.operation import PyinfraOperation
 from pyinfra.context import host, state
 
-from roles.remote.failing import failing, say
+from roles.remote.failing import NobodyLeft, defect, fail_host, failing, say
+
+P = ParamSpec("P")
 
 UNREAD = "the host could not be read, see above"
 Commands = Generator[StringCommand | FunctionCommand, None, None]
+
+
+def operation(is_idempotent: bool = True) -> Callable[[Callable[P, Commands]], PyinfraOperation[P]]:
+    """pyinfra's decorator, for an operation that fails its own host and no other.
+
+    Where an operation's generator raises, pyinfra ends the run for all hosts.
+    """
+
+    def decorate(function: Callable[P, Commands]) -> PyinfraOperation[P]:
+        @wraps(function)
+        def contained(*arguments: P.args, **named: P.kwargs) -> Commands:
+            try:
+                yield from function(*arguments, **named)
+            except NobodyLeft:
+                raise
+            except Exception as error:
+                if state.is_executing:
+                    yield failing(defect(error))
+                else:
+                    fail_host(defect(error))
+
+        return api.operation(is_idempotent=is_idempotent)(contained)
+
+    return decorate
 
 
 def show(lines: Sequence[str]) -> None:

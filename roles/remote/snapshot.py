@@ -8,16 +8,21 @@ execute each read it for themselves: between the plan and its confirmation the h
 from __future__ import annotations
 
 import json
+from collections.abc import Sequence
 from typing import Any
 
 import gevent
+from paramiko import SSHException
 from pyinfra.api import FactBase, StringCommand
+from pyinfra.api.arguments import CONNECTOR_ARGUMENT_KEYS, pop_global_arguments
 from pyinfra.api.command import QuoteString
 from pyinfra.api.exceptions import FactProcessError
+from pyinfra.connectors.util import CommandOutput
 from pyinfra.context import host, state
 from typing_extensions import override
 
 from roles.remote import program, shape
+from roles.remote.asking import PASSWORD
 from roles.remote.failing import fail_host
 from roles.remote.limits import FACT_S
 from roles.remote.shape import WrongShape
@@ -25,8 +30,23 @@ from roles.remote.shape import WrongShape
 JSON = shape.JSON
 KEY = "sglang_provision_snapshot"
 ABSENT = "program_is_absent"
+BEGINS = "== sglangctl probe"
+"""The line before the answer."""
 RUNS = "program_runs"
 """In the document: whether this version of the program is on the host and starts."""
+SHOWN = 5
+"""Last lines of an error that is shown as it is."""
+NO_TERMINAL = "sudo on this host wants a terminal: remove `Defaults requiretty` there"
+NO_SUDO = "sudo is not on this host: install it, or set `ssh: {user: root}` and no `sudo`"
+SIGNS = {
+    "sudo: a password is required": PASSWORD,
+    "sudo-rs: interactive authentication is required": PASSWORD,
+    "sudo: a terminal is required": NO_TERMINAL,
+    "sudo: sorry, you must have a tty": NO_TERMINAL,
+    "sudo: not found": NO_SUDO,
+    "sudo: command not found": NO_SUDO,
+}
+"""What another program says -> the sentence."""
 
 
 class Input(list[str]):
@@ -45,8 +65,9 @@ class HostProbe(FactBase[JSON]):
     @override
     def command(self, from_input: bool = False) -> StringCommand:
         # The request comes through standard input: it has digests of files with secrets in them,
-        # and a command line is public.
+        # and a command line is public. The login shell may have printed something before.
         python = StringCommand(
+            f"printf '\\n{BEGINS}\\n';",
             "command -v python3 >/dev/null 2>&1 ||",
             "{ echo 'python3 is missing on this host: apt-get install python3' >&2; exit 1; };",
         )
@@ -65,8 +86,11 @@ class HostProbe(FactBase[JSON]):
 
     @override
     def process(self, output: list[str]) -> JSON:
+        if not any(output):
+            raise FactProcessError("sglangctl probe printed nothing: deploy again")
+        begins = max((n for n, line in enumerate(output) if line == BEGINS), default=-1)
         try:
-            document = shape.parsed("\n".join(output))
+            document = shape.parsed("\n".join(output[begins + 1 :]))
             if document == {ABSENT: True}:
                 return {ABSENT: True}
             shape.check_time(shape.check(document, shape.PROBE)["time"])
@@ -84,10 +108,10 @@ def snapshot(request: JSON) -> JSON | None:
     if phase not in cached:
         # The failure is cached too: otherwise every operation asks a dead host again.
         wanted = json.dumps(request)
-        document = read(_stdin=Input([wanted]))
+        document = read(stdin=wanted)
         absent = document is not None and ABSENT in document
         if absent:
-            document = read(from_input=True, _stdin=Input([program.loader(wanted)]))
+            document = read(from_input=True, stdin=program.loader(wanted))
         if document is not None and not answers(document, request):
             fail_host("sglangctl probe did not answer what it was asked for: deploy again")
             document = None
@@ -98,15 +122,58 @@ def snapshot(request: JSON) -> JSON | None:
     return found
 
 
-def read(**arguments: Any) -> JSON | None:
-    """The fact; None when the host has failed over it. A host that never ends a command fails too."""
+def read(from_input: bool = False, stdin: str = "") -> JSON | None:
+    """The probe's document; None when the host has failed over it.
+
+    Not pyinfra's get_fact: that names a class of ours and no next step.
+    """
+    probe = HostProbe()
     try:
+        # A host that never ends a command fails, too.
         with gevent.Timeout(FACT_S + 10, TimeoutError):
-            document: JSON | None = host.get_fact(HostProbe, _timeout=FACT_S, **arguments)
+            ok, output = run(probe.command(from_input), stdin)
+        document = probe.process(output.stdout_lines) if ok else None
     except TimeoutError:
         fail_host(f"sglangctl probe did not end within {FACT_S} s: look at the host (top, dmesg)")
         return None
-    return document or None  # a probe that printed nothing, too
+    except (OSError, EOFError, SSHException) as error:
+        fail_host(f"the link to the host was lost ({error or type(error).__name__}): deploy again")
+        return None
+    except FactProcessError as error:
+        fail_host(str(error))
+        return None
+    if not ok:
+        fail_host(why_not_read(output.stderr_lines, output.stdout_lines))
+    return document
+
+
+def run(command: StringCommand, stdin: str) -> tuple[bool, CommandOutput]:
+    """Run a command with the arguments (sudo, ...) that pyinfra would give to a fact."""
+    given: dict[str, Any] = dict(host.current_op_global_arguments or {})
+    given.update(_timeout=FACT_S, **({"_stdin": Input([stdin])} if stdin else {}))
+    found, _ = pop_global_arguments(host.state, host, given)
+    arguments: dict[str, Any] = dict(found)
+    return host.run_shell_command(
+        command,
+        print_output=state.print_fact_output,
+        print_input=state.print_fact_input,
+        **{key: arguments[key] for key in CONNECTOR_ARGUMENT_KEYS if key in arguments},
+    )
+
+
+def why_not_read(errors: Sequence[str], lines: Sequence[str]) -> str:
+    """One sentence from what a probe said that failed; the host's own words behind it."""
+    said = [line for line in errors if line.strip()]
+    for sign, sentence in SIGNS.items():
+        if any(sign in line for line in said):
+            return sentence
+    if not said and BEGINS not in lines:
+        quoted = next((line for line in lines if line.strip()), "nothing")
+        return (
+            f"the login shell of this host ran no command and said: {quoted[:200]}; its user needs a "
+            "shell such as /bin/bash (look at /etc/passwd, ~/.bashrc and ~/.profile)"
+        )
+    return "\n".join(said[-SHOWN:]) or "sglangctl probe ended without a word: deploy again"
 
 
 def answers(document: JSON, request: JSON) -> bool:

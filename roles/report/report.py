@@ -8,9 +8,11 @@ ok, failed or unreachable; engines holds one Result each.
 
 from __future__ import annotations
 
+import atexit
 import json
 import os
 import time
+from collections.abc import Sequence
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any
@@ -18,7 +20,7 @@ from typing import Any
 from pyinfra import logger
 from pyinfra.api import Host, State
 from pyinfra.api.state import BaseStateCallback
-from pyinfra.context import state
+from pyinfra.context import ctx_state, state
 
 from roles.remote import failing
 from roles.report.result import RESULTS
@@ -29,20 +31,30 @@ FOLDER_VARIABLE = "SGLANG_REPORTS"
 
 
 class Report(BaseStateCallback):
-    """Writes the report when a host is disconnected: pyinfra does that for every host, also after
-    it gave up because none was left."""
+    """Writes the report when the last host is disconnected: pyinfra disconnects from every host,
+    also after it gave up because none was left.
 
-    def __init__(self, deploy: str) -> None:
-        self.deploy = deploy
-        self.folder: Path | None = None
+    Where that fails for one, the end of the program is the time.
+    """
+
+    def __init__(self, state: State, deploy: str) -> None:
+        self.state, self.deploy = state, deploy
+        self.gone: set[Host] = set()
+        atexit.register(self.finish)
 
     def host_disconnect(self, state: State, host: Host) -> None:  # type: ignore[override]
-        if not state.is_executing and not failing.MESSAGES:
+        self.gone.add(host)
+        if self.gone >= set(state.activated_hosts):
+            self.finish()
+
+    def finish(self) -> None:
+        """Write it, once."""
+        atexit.unregister(self.finish)
+        if not self.state.is_executing and not failing.MESSAGES:
             return  # a plan: nothing was done
         try:
-            if self.folder is None:
-                self.folder = new_folder(Path(os.environ.get(FOLDER_VARIABLE, "reports")))
-            write(self.folder / "report.json", document(state, self.deploy))
+            folder = new_folder(Path(os.environ.get(FOLDER_VARIABLE, "reports")))
+            write(folder / "report.json", document(self.state, self.deploy))
         except OSError as error:
             logger.error(f"the report cannot be written: {error}")
 
@@ -50,7 +62,7 @@ class Report(BaseStateCallback):
 def report_once(deploy: str) -> None:
     """Have this run reported, under the name of its deploy; called once per host."""
     if not any(isinstance(handler, Report) for handler in state.callback_handlers):
-        state.add_callback_handler(Report(deploy))
+        state.add_callback_handler(Report(ctx_state.get(), deploy))
 
 
 def new_folder(base: Path) -> Path:
@@ -75,15 +87,16 @@ def write(file: Path, content: dict[str, Any]) -> None:
 
 def document(state: State, deploy: str) -> dict[str, Any]:
     """The report as it stands."""
+    order = state.get_op_order()
     return {
         "v": VERSION,
         "deploy": deploy,
         "time": time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime()),
-        "report": [of_host(state, host) for host in state.inventory],
+        "report": [of_host(state, host, order) for host in state.inventory],
     }
 
 
-def of_host(state: State, host: Host) -> dict[str, Any]:
+def of_host(state: State, host: Host, order: Sequence[str]) -> dict[str, Any]:
     outcome = "ok"
     if host in state.failed_hosts:
         tried = host in state.activated_hosts or host.name in failing.REFUSED
@@ -92,16 +105,16 @@ def of_host(state: State, host: Host) -> dict[str, Any]:
         "host": host.name,
         "outcome": outcome,
         "messages": failing.MESSAGES.get(host.name, []),
-        "operations": operations(state, host),
+        "operations": operations(state, host, order),
         "engines": [asdict(result) for result in RESULTS.get(host.name, {}).values()],
     }
 
 
-def operations(state: State, host: Host) -> list[dict[str, Any]]:
+def operations(state: State, host: Host, order: Sequence[str]) -> list[dict[str, Any]]:
     """Every operation in its order: its name, and whether it changed something (None: it did
     not get its turn)."""
     found = []
-    for op_hash in state.get_op_order():
+    for op_hash in order:
         data = state.ops[host].get(op_hash)
         if data is None:
             continue

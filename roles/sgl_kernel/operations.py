@@ -8,12 +8,12 @@ from dataclasses import replace
 from typing import Any
 
 from gevent.lock import RLock
-from pyinfra.api import FunctionCommand, Host, State, operation
+from pyinfra.api import FunctionCommand, Host, State
 from pyinfra.context import host
 
 from roles.inventory.model import EngineSpec
 from roles.remote.failing import HostFailed, checked, failing, say
-from roles.remote.operation import UNREAD, show
+from roles.remote.operation import UNREAD, operation, show
 from roles.remote.snapshot import JSON, forget, snapshot
 from roles.sgl_kernel import building, fleet
 from roles.sgl_kernel.choice import Situation, Step, architecture, decide, device_of, request

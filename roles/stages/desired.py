@@ -22,7 +22,7 @@ from roles.inventory import render
 from roles.inventory.errors import Need
 from roles.inventory.model import HostSpec
 from roles.remote import program
-from roles.remote.failing import fail_host
+from roles.remote.failing import contained, fail_host
 from roles.remote.snapshot import snapshot
 from roles.sgl_kernel.choice import probe_request as kernel_request
 from roles.stages.fitness import host_is_fit, inventory_is_right
@@ -76,6 +76,7 @@ class DesiredHost:
         return snapshot(self.request)
 
 
+@contained
 def desired_host(deploy: str) -> DesiredHost | None:
     """The current host as it is wanted; None when this host has failed (and has been told why)."""
     if not inventory_is_right(deploy, Need.FILES):

@@ -15,6 +15,7 @@ from pyinfra.context import host
 
 from roles.inventory.errors import Need
 from roles.inventory.model import EngineSpec, HostSpec
+from roles.remote.failing import contained
 from roles.remote.snapshot import snapshot
 from roles.stages.fitness import host_is_fit, inventory_is_right
 
@@ -44,6 +45,7 @@ class ExistingHost:
         return {self.deploy: list(self.names)} if self.deploy in ("stop", "remove") else {}
 
 
+@contained
 def existing_host(deploy: str) -> ExistingHost | None:
     """The current host for `deploy` (one of NEEDS); None when it has failed (and was told why)."""
     need = NEEDS[deploy]

@@ -5,7 +5,7 @@ from __future__ import annotations
 from pyinfra.context import host, state
 
 from roles.engine.desired import DesiredEngine
-from roles.remote.failing import fail_host, say
+from roles.remote.failing import contained, fail_host, say
 from roles.remote.snapshot import JSON, RUNS
 from roles.sgl_kernel import choice
 from roles.sgl_kernel.operations import situation
@@ -20,6 +20,7 @@ NOTHING_TOUCHED = "nothing was touched"
 SERVES_ON = "what serves now goes on, but it could not start again"
 
 
+@contained
 def preflight(desired: DesiredHost) -> None:
     """Fail the host where its deploy cannot come to its end, and say what may go wrong.
 

@@ -7,10 +7,12 @@ from pyinfra.api import deploy
 from roles.engine.operations import service_user, staged_release
 from roles.engine.venv import venv_ready
 from roles.host.operations import install_program, managed_files
+from roles.remote.failing import contained
 from roles.sgl_kernel.operations import kernel_ready
 from roles.stages.desired import DesiredHost
 
 
+@contained
 @deploy("Host")
 def prepare_host(desired: DesiredHost) -> None:
     """
@@ -22,6 +24,7 @@ def prepare_host(desired: DesiredHost) -> None:
     managed_files(name="configuration", wanted=desired.managed, request=desired.request)
 
 
+@contained
 @deploy("Engine")
 def prepare_engines(desired: DesiredHost) -> None:
     """
@@ -48,6 +51,7 @@ def prepare_engines(desired: DesiredHost) -> None:
         staged_release(name=f"{title} release", engine=engine, request=desired.request)
 
 
+@contained
 @deploy("Kernel")
 def prepare_kernels(desired: DesiredHost) -> None:
     """

@@ -12,6 +12,7 @@ from roles.engine.desired import DesiredEngine
 from roles.host.managed import change
 from roles.readiness.operations import proved, reached, serving
 from roles.readiness.subject import subject_of
+from roles.remote.failing import contained
 from roles.remote.snapshot import engine_facts
 from roles.stages.desired import DesiredHost
 from roles.stages.existing import ExistingHost
@@ -19,6 +20,7 @@ from roles.switch.decision import decision_of
 from sglangctl.diagnosis.outcomes import PROVEN
 
 
+@contained
 @deploy("Readiness")
 def wait_until_serving(desired: DesiredHost) -> None:
     """
@@ -40,6 +42,7 @@ def wait_until_serving(desired: DesiredHost) -> None:
         reached(name=f"{engine.name}: clients reach it", subject=subject, settled=settled)
 
 
+@contained
 @deploy("Verify")
 def verify(existing: ExistingHost) -> None:
     """

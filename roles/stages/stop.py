@@ -4,10 +4,12 @@ from __future__ import annotations
 
 from pyinfra.api import deploy
 
+from roles.remote.failing import contained
 from roles.stages.existing import ExistingHost
 from roles.switch.stop import removed, stopped
 
 
+@contained
 @deploy("Stop")
 def stop_engines(existing: ExistingHost) -> None:
     """
@@ -21,6 +23,7 @@ def stop_engines(existing: ExistingHost) -> None:
         )
 
 
+@contained
 @deploy("Remove")
 def remove_engines(existing: ExistingHost) -> None:
     """

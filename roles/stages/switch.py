@@ -4,11 +4,13 @@ from __future__ import annotations
 
 from pyinfra.api import deploy
 
+from roles.remote.failing import contained
 from roles.stages.desired import DesiredHost
 from roles.switch.decision import decision_of, watch_reasons_of
 from roles.switch.operations import configured, possible, switched
 
 
+@contained
 @deploy("Switch")
 def switch_engines(desired: DesiredHost) -> None:
     """

@@ -6,7 +6,6 @@ import secrets
 import time
 from collections.abc import Callable
 
-from pyinfra.api import operation
 from pyinfra.context import host, state
 
 from roles.engine.desired import DesiredEngine
@@ -15,7 +14,7 @@ from roles.host.operations import describe
 from roles.remote import follow, program
 from roles.remote.failing import HostFailed, failing, say
 from roles.remote.link import Link
-from roles.remote.operation import UNREAD, Commands, show, will_fail
+from roles.remote.operation import UNREAD, Commands, operation, show, will_fail
 from roles.remote.over_link import over_link
 from roles.remote.snapshot import JSON, engine_facts, forget, snapshot
 from roles.switch.blockers import blockers

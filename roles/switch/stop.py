@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from pyinfra.api import FunctionCommand, Host, State, StringCommand, operation
+from pyinfra.api import FunctionCommand, Host, State, StringCommand
 from pyinfra.api.command import QuoteString
 from pyinfra.context import host
 
 from roles.remote import program
 from roles.remote.failing import HostFailed, checked, failing, say
-from roles.remote.operation import UNREAD, Commands, show, will_fail
+from roles.remote.operation import UNREAD, Commands, operation, show, will_fail
 from roles.remote.snapshot import JSON, Input, engine_facts, forget, snapshot
 from roles.remote.steps import signs_of_life
 from roles.switch.operations import plan_lines

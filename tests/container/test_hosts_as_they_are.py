@@ -70,3 +70,31 @@ def test_what_an_earlier_version_made_under_it_is_mended(
     assert operation in changed(done)
     assert host.exec("sh", "-c", f"stat -c %a {path}").stdout == before
     assert pending(inventory) == {}
+
+
+def test_what_is_wrong_with_logins_fails_its_own_host_alone(host: Host, tmp_path: Path) -> None:
+    host.exec("useradd", "--create-home", "--shell", "/bin/bash", "asked")
+    host.exec("useradd", "--create-home", "--shell", "/bin/bash", "plain")
+    host.exec("tee", "/etc/sudoers.d/asked", input="asked ALL=(ALL) ALL\n")
+    host.exec("tee", "/root/.bashrc", input="echo hello; printf 'no end'\n")
+    ssh = {**ssh_data(host), "hostname": host.ip}
+    engines = {"engines": {"chat": ENGINE}}
+    inventory = write_inventory(
+        tmp_path / "hosts.yml",
+        {
+            "talks": {"ssh": ssh, **engines},
+            "asked": {"ssh": {**ssh, "user": "asked"}, "sudo": True, **engines},
+            "plain": {"ssh": {**ssh, "user": "plain"}, **engines},
+            "debian": {"ssh": {**ssh, "user": "debian"}, "sudo": True, **engines},
+        },
+    )
+    for arguments in (["--dry"], ["-y", "--limit", "asked", "--limit", "plain"]):
+        done = deploy(inventory, *arguments)
+        text = done.stdout + done.stderr
+        assert done.returncode == 1, text
+        assert "sudo on this host wants a password" in text
+        assert "sudo: true" in text
+        assert "Traceback" not in text and " line " not in text, text
+    done = deploy(inventory, "-y", "--limit", "talks", "--limit", "debian", "--json")
+    assert done.returncode == 0, done.stderr
+    assert changed(done) == {}

@@ -295,7 +295,9 @@ def test_one_hostile_host_and_another(monkeypatch: pytest.MonkeyPatch) -> None:
     }
     monkeypatch.setattr(program, "path", lambda: "/nowhere")
     for name, command in answers.items():
-        monkeypatch.setattr(HostProbe, "command", lambda self, command=command: command)
+        monkeypatch.setattr(
+            HostProbe, "command", lambda self, from_input=False, command=command: command
+        )
         state.failed_hosts.clear()
         state.active_hosts = {target, another}
         with ctx_state.use(state), ctx_host.use(target):

@@ -1,0 +1,67 @@
+"""The report is written once, at the end, and its cost grows with the number of hosts."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from roles.remote import failing
+from roles.report import report
+
+
+class Host(SimpleNamespace):
+    __hash__ = object.__hash__
+
+
+class State:
+    """What the report reads of pyinfra's state."""
+
+    is_executing = True
+
+    def __init__(self, names: list[str]) -> None:
+        self.inventory = [Host(name=name) for name in names]
+        self.activated_hosts = set(self.inventory)
+        self.failed_hosts: set[Any] = set()
+        self.ops: dict[Any, dict[str, Any]] = {host: {} for host in self.inventory}
+        self.ordered = 0
+
+    def get_op_order(self) -> list[str]:
+        self.ordered += 1
+        return []
+
+
+@pytest.fixture
+def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.setenv(report.FOLDER_VARIABLE, str(tmp_path))
+    monkeypatch.setattr(failing, "MESSAGES", {})
+    return tmp_path
+
+
+def test_one_report_when_the_last_host_is_gone(folder: Path) -> None:
+    state: Any = State(["a", "b", "c"])
+    handler = report.Report(state, "sglang")
+    for host in state.inventory:
+        assert list(folder.glob("*/report.json")) == []
+        handler.host_disconnect(state, host)
+    (file,) = folder.glob("*/report.json")
+    assert [one["host"] for one in json.loads(file.read_text())["report"]] == ["a", "b", "c"]
+    assert state.ordered == 1
+
+
+def test_a_host_whose_disconnection_failed_does_not_cost_the_report(folder: Path) -> None:
+    state: Any = State(["a", "b"])
+    handler = report.Report(state, "sglang")
+    handler.host_disconnect(state, state.inventory[0])
+    handler.finish()  # what Python calls at the end of the program
+    assert len(list(folder.glob("*/report.json"))) == 1
+
+
+def test_a_plan_without_a_failure_has_no_report(folder: Path) -> None:
+    state: Any = State(["a"])
+    state.is_executing = False
+    report.Report(state, "sglang").host_disconnect(state, state.inventory[0])
+    assert list(folder.iterdir()) == []
