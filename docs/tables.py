@@ -137,7 +137,7 @@ def checks() -> str:
     rows = [
         (f"`{id}`", f"`{check.gate}`", check.looks_at, check.source) for id, check in CHECKS.items()
     ]
-    return table(("Finding", "Gate", "What must be so", "Who asks for it"), rows)
+    return table(("Finding", "Gate", "Condition", "Source"), rows)
 
 
 def layers() -> str:

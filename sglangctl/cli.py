@@ -47,11 +47,9 @@ COMMANDS = (
     Command("logs", "sglangctl.commands.logs", "the engine's own log (-f follows it)"),
     Command("journal", "sglangctl.commands.journal", "what the watch saw (-f follows it)"),
     Command(
-        "holders", "sglangctl.commands.holders", "who has the GPUs, and of which class each one is"
+        "holders", "sglangctl.commands.holders", "who uses the GPUs, and the class of each process"
     ),
-    Command(
-        "free", "sglangctl.commands.free", "get an engine's GPUs back, by the policy that you name"
-    ),
+    Command("free", "sglangctl.commands.free", "free an engine's GPUs"),
     Command("stop", "sglangctl.commands.stop", "stop an engine, and keep it down", os_error=1),
     Command(
         "verify",
@@ -63,7 +61,7 @@ COMMANDS = (
         "sglangctl.commands.preflight",
         "what would stop a deploy: 0 nothing, 1 something, 2 unknown",
     ),
-    Command("weights", "sglangctl.commands.weights", "is a model whole: 0 yes, 1 no, 2 unknown"),
+    Command("weights", "sglangctl.commands.weights", "is a model complete: 0 yes, 1 no, 2 unknown"),
     Command("bundle", "sglangctl.commands.bundle", "one tar.gz of evidence, its secrets masked"),
     Command("kernel", "sglangctl.commands.kernel", "inspect, check and build sgl-kernel"),
     Command("replay", "sglangctl.commands.replay", "judge a recorded journal again"),
@@ -80,28 +78,28 @@ COMMANDS = (
     Command(
         "wait",
         "sglangctl.commands.wait",
-        "return when an engine serves or has failed",
+        "wait until an engine serves or has failed",
         operator=False,
         umask=None,
     ),
     Command(
         "switch",
         "sglangctl.commands.switch",
-        "put a staged release live",
+        "make a staged release live",
         operator=False,
         os_error=1,
     ),
     Command(
         "configure",
         "sglangctl.commands.configure",
-        "write what is known of an engine",
+        "write an engine's configuration",
         operator=False,
         os_error=1,
     ),
     Command(
         "stage",
         "sglangctl.commands.stage",
-        "write a release beside the others",
+        "write a release next to the others",
         operator=False,
         os_error=1,
     ),
@@ -111,9 +109,7 @@ COMMANDS = (
         "delete unused versions of this",
         operator=False,
     ),
-    Command(
-        "remove", "sglangctl.commands.remove", "take an engine away", operator=False, os_error=1
-    ),
+    Command("remove", "sglangctl.commands.remove", "remove an engine", operator=False, os_error=1),
 )
 
 
@@ -124,7 +120,7 @@ def usage(everything: bool = False) -> str:
     lines = ["usage: sglangctl COMMAND [options]   (sglangctl COMMAND --help for one command)", ""]
     lines += [f"  {command.name:<{width}}  {command.summary}" for command in shown]
     if not everything:
-        lines += ["", "sglangctl help all: the plumbing too"]
+        lines += ["", "sglangctl help all: the internal commands too"]
     return "\n".join(lines)
 
 
@@ -203,7 +199,7 @@ def _defect(error: Exception, name: str) -> str:
     place = f" ({code.co_filename}:{frame.tb_lineno})" if code is not None and frame else ""
     words = harmless(f"{type(error).__name__}: {error}{place}")
     return (
-        f"a defect of sglangctl: {words}; please report it with what "
+        f"internal error: {words}; please report it with what "
         f"{TRACEBACK}=1 sglangctl {name} ... prints"
     )
 

@@ -1,1 +1,1 @@
-"""The engine's user, folders, venv and staged release: slow and harmless."""
+"""The engine's user, folders, venv and staged release. Slow, and disturbs nothing that runs."""

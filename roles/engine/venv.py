@@ -1,4 +1,4 @@
-"""The engine's venv: made once for a digest of its pins, verified, and never modified again."""
+"""The engine's venv: created once for each digest of its pins, verified, and never modified again."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ for pin in json.loads(sys.argv[1]):
     try:
         found[wanted.name] = importlib.metadata.version(wanted.name)
     except importlib.metadata.PackageNotFoundError:
-        wrong.append(wanted.name + " is not there")
+        wrong.append(wanted.name + " is missing")
         continue
     if not wanted.specifier.contains(found[wanted.name], prereleases=True):
         wrong.append(wanted.name + " is " + found[wanted.name] + ", not " + str(wanted.specifier))
@@ -49,7 +49,7 @@ mv -f -- "$5.new" "$5"
 printf '%s\\n' "$found"
 """
 BUSY = 75
-"""Exit status when another deploy is at work on the same venv (EX_TEMPFAIL)."""
+"""Exit status when another deploy is working on the same venv (EX_TEMPFAIL)."""
 
 
 @dataclass(frozen=True)
@@ -91,7 +91,7 @@ def venv_ready(
     venv: Venv, request: JSON, sudo: bool = False, release_digest: str | None = None
 ) -> Generator[StringCommand | FunctionCommand, None, None]:
     """
-    Make the venv of an engine's pins, where a verified one is not there yet.
+    Make the venv of an engine's pins, where there is no verified one yet.
 
     + venv: path, python, packages and pip arguments
     + request: what the probe is asked for
@@ -176,25 +176,26 @@ def all_of(commands: Sequence[Sequence[str]]) -> StringCommand:
 
 
 def next_step(venv: Venv, live: bool) -> Callable[[Sequence[str]], str]:
-    """From the output of a failure to what is to be done."""
+    """The next step for a failure's output."""
 
     def then(lines: Sequence[str]) -> str:
         step = next((line for line in reversed(lines) if line.startswith(STEP)), "")
         if not lines:
-            return f"if another deploy is at work on {venv.path}, wait for it; else deploy again"
+            return f"if another deploy is working on {venv.path}, wait for it; else deploy again"
         if "creating" in step:
             return f"look at {venv.python} (install.python): apt-get install python3-venv?"
         if "installing" in step:
             return (
-                "check install.packages and install.pip_arguments, and the host's way to its index"
+                "check install.packages, install.pip_arguments and the host's network access "
+                "to its index"
             )
         if any("Permission denied" in line for line in lines):
             return (
-                f"the user {venv.user} must be able to read {venv.path}: look at the rights of the "
+                f"the user {venv.user} must be able to read {venv.path}: check the rights of the "
                 f"folders above it (namei -l {venv.path})"
             )
         if live:
             return "the engine runs from this venv, so it was left alone: change its pins for a new one"
-        return "what pip put there is not what the inventory pins: look at install.packages"
+        return "pip installed other versions than the inventory pins: check install.packages"
 
     return then

@@ -1,4 +1,4 @@
-"""Who pyinfra connects to: a host that is wrong in the inventory is left out, and only it.
+"""Which hosts pyinfra connects to: a host with a wrong inventory is left out, and no other.
 
 pyinfra has no word for "this host may not be connected to", and ends the whole run for all hosts
 when a connection fails in a way that it did not foresee (an ssh configuration that cannot be read,
@@ -121,7 +121,7 @@ def said(error: Exception) -> str:
     """An unforeseen error of a connection, with what can be done."""
     text = str(error) or type(error).__name__
     return (
-        f"{text}; look at `ssh` of this host in the inventory and at ssh's own configuration: "
+        f"{text}; check `ssh` of this host in the inventory and at ssh's own configuration: "
         "`ssh -v` shows what is used (traceback: --debug)"
     )
 

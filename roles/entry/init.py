@@ -60,5 +60,5 @@ def paths() -> list[Path]:
 
 
 def reason(error: OSError) -> str:
-    """An error of a file in words."""
+    """A file's error as text."""
     return f"{error.filename} {error.strerror}" if error.filename else str(error)

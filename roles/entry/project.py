@@ -1,4 +1,4 @@
-"""Running pyinfra on a project from wherever a person stands.
+"""Runs pyinfra on a project, from any folder.
 
 The project is the folder that one stands in where it has an inventory.py and the deploy (as
 sglang-init writes them, and as a checkout has them), else the checkout or the installed package.

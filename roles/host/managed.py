@@ -1,4 +1,4 @@
-"""Files and folders as they should be, and how they differ from what a host has. Pure."""
+"""The wanted files and folders, and how a host's differ from them. Pure."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ class Change:
     why: str
     diff: tuple[str, ...] = ()
     unreadable: bool = False
-    """It could not be looked at: `why` is the reason, and it is not to be written over."""
+    """It could not be read: `why` is the reason. It must not be overwritten."""
 
 
 def changes(wanted: Sequence[Managed], facts: Mapping[str, Any]) -> list[Change]:

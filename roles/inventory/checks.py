@@ -1,4 +1,4 @@
-"""What a schema cannot say: rules between keys, SGLang's and NCCL's own rules."""
+"""Rules that a schema cannot express: between keys, SGLang's and NCCL's own."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""YAML as we read it: duplicate keys are errors, words stay words, every place has its line.
+"""YAML reader: duplicate keys are errors, words stay words, every place has its line number.
 
 Only true and false are booleans (YAML 1.2): with YAML 1.1's rule `NCCL_DEBUG: off` or a
 served name `no` would become False, and 12:30 a number.
@@ -86,7 +86,7 @@ def read(path: FilePath) -> Document:
         with path.open("rb") as file:
             data = file.read(LARGEST + 1)
     except FileNotFoundError:
-        raise InventoryError(f"{name} is not there") from None
+        raise InventoryError(f"{name} does not exist") from None
     except OSError as error:
         raise InventoryError(f"{name} cannot be read: {error.strerror}") from None
     if len(data) > LARGEST:
@@ -188,7 +188,7 @@ class _Reader:
             key = self.key(key_node, where)
             place = (*where, key)
             if key in result:
-                raise self.error(key_node, place, "this key twice", "each key once")
+                raise self.error(key_node, place, "a duplicate key", "each key once")
             result[key] = self.value(value_node, place)
             self.lines[place] = key_node.start_mark.line + 1
         return {**merged, **result}

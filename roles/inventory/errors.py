@@ -1,4 +1,4 @@
-"""What is wrong with an inventory, each time as one line for the person who wrote it."""
+"""The errors of an inventory, each as one line for its author."""
 
 from __future__ import annotations
 
@@ -80,7 +80,7 @@ def dotted(where: Sequence[str | int]) -> str:
 
 
 def shown(value: Any) -> str:
-    """A found value, short and on one line, harmless on a terminal."""
+    """A found value, short and on one line, escaped for a terminal."""
     if isinstance(value, dict):
         return "a mapping" if value else "an empty mapping"
     if isinstance(value, list) and any(isinstance(item, (dict, list)) for item in value):

@@ -49,7 +49,7 @@ def read(kernel: Mapping[str, Any], folder: FilePath, report: Report) -> Kernel:
             content = read_regular(path, LARGEST_PATCH)
         except (FileNotFoundError, UnreadableFile) as error:
             reason = (
-                "cannot be read: it is not there"
+                "cannot be read: it does not exist"
                 if isinstance(error, FileNotFoundError)
                 else str(error)
             )

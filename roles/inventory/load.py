@@ -1,4 +1,4 @@
-"""From a file to hosts: read, merge, validate, build. A wrong host fails alone."""
+"""From a file to hosts: read, merge, validate, build. A host with errors fails alone."""
 
 from __future__ import annotations
 

@@ -16,13 +16,13 @@ def expanded(path: str) -> Path:
     try:
         return Path(path).expanduser()
     except RuntimeError:
-        raise UnreadableFile("begins with the home folder of a user that is not there") from None
+        raise UnreadableFile("begins with the home folder of a user that does not exist") from None
 
 
 def read_regular(path: Path, most: int) -> bytes:
     """The content of a regular file of at most `most` bytes.
 
-    FileNotFoundError when it is not there; UnreadableFile for anything else: a pipe or a device
+    FileNotFoundError when it does not exist; UnreadableFile for anything else: a pipe or a device
     could keep us waiting for ever, or never end.
     """
     try:

@@ -137,7 +137,7 @@ def found_by(error: jsonschema.ValidationError) -> str:
     if is_secret_place(tuple(error.absolute_path)):
         return f"{_kind(error.instance)} (its value is not shown)"
     if error.validator == "uniqueItems":
-        return f"{shown(error.instance)}, in which something is there twice"
+        return f"{shown(error.instance)}, with duplicate items"
     if error.validator == "type" and isinstance(error.instance, str):
         return f"the text {shown(error.instance)}"
     if error.validator == "type" and error.instance is None:

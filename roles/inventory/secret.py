@@ -79,7 +79,7 @@ def read_secret(
             origin = f"file {shown(str(path))}"
             value = read_regular(path, LARGEST).decode("utf-8")
         except FileNotFoundError:
-            raise SecretError(f"{origin} is not there; make it, readable by you alone") from None
+            raise SecretError(f"{origin} does not exist; make it, readable by you alone") from None
         except UnicodeDecodeError:
             raise SecretError(f"{origin} is not text") from None
         except UnreadableFile as error:

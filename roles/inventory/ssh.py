@@ -73,7 +73,7 @@ def check(
         except UnreadableFile as error:
             found = str(error)
         except FileNotFoundError:
-            found = "is not there"
+            found = "does not exist"
         if found is not None:
             report((key,), f"{name}, which {found}", allowed, None)
 
@@ -107,9 +107,9 @@ def _known_hosts_problem(path: FilePath, ssh: Mapping[str, Any]) -> str | None:
         read_regular(path, LARGEST)
     except FileNotFoundError:
         if ssh.get("host_key_checking") == "yes":
-            return "is not there, so that every host would be refused (host_key_checking: yes)"
+            return "does not exist, so that every host would be refused (host_key_checking: yes)"
         if not path.parent.is_dir():
-            return "cannot be made: its folder is not there"
+            return "cannot be made: its folder does not exist"
         return None  # it is made with the first key that is accepted
     return None
 

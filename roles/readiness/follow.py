@@ -139,7 +139,7 @@ class Follower:
         if not self.blind:
             self.blind = True
             self.say(
-                f"no journal of this start (its watch is {self.unit.get('watch') or 'not there'}): "
+                f"no journal of this start (its watch is {self.unit.get('watch') or 'missing'}): "
                 "waiting for the unit itself"
             )
         return "blind" if active in ("active", None) else None

@@ -156,7 +156,7 @@ def proof(link: Link, subject: Subject) -> Result:
 
 def unanswered(subject: Subject, errors: Sequence[str]) -> str:
     """A sentence for a sglangctl that could not do what it was asked for."""
-    said = "\n".join(errors) or "sglangctl ended without a word"
+    said = "\n".join(errors) or "sglangctl ended without an answer"
     return f"{subject.name} could not be looked at: {said}"
 
 
@@ -191,6 +191,6 @@ def record_unknown(target: Host, subject: Subject, sentence: str) -> None:
 def interrupted() -> str:
     """What Ctrl-C says."""
     return (
-        "interrupted: the work goes on on the host; look again with: "
+        "interrupted: the work continues on the host; look again with: "
         f"pyinfra inventory.py deploys/verify.py --limit {host.name}"
     )

@@ -94,7 +94,7 @@ def _ask(url: str, subject: Subject, key: str | None, safe: bool) -> Reach:
             "readiness.reachable_at out",
         )
     if answer.status in (401, 403):
-        return Reach(False, url, f"{url} answers {answer.status}: it wants another api key")
+        return Reach(False, url, f"{url} answers {answer.status}: it expects another api key")
     if answer.status != 200:
         return Reach(
             False,

@@ -46,7 +46,7 @@ def of_start(subject: Subject, followed: FollowResult) -> Result:
         outcome, sentence, following = outcome or "failed", failure.sentence, failure.next_step
     if followed.reason == "late":
         budget = render.duration(subject.limits.start_s)
-        sentence = f"the start's time of {budget} is over, and {subject.unit} is {state}"
+        sentence = f"the start's time limit of {budget} has passed, and {subject.unit} is {state}"
     stopped_by = view.stopped_by if view else None
     if stopped_by:
         known, sentence = None, f"it was {render.stopped(stopped_by)}"

@@ -25,7 +25,7 @@ T = TypeVar("T")
 
 # The deploy file is run once per host: what is shared between hosts must live in a module.
 MESSAGES: dict[str, list[str]] = {}
-WRONG = "the inventory is wrong, nothing was touched:"
+WRONG = "the inventory is wrong, nothing was changed:"
 REFUSED: set[str] = set()
 """Hosts that were not connected to: they are wrong in the inventory."""
 FORESEEN_VARIABLE = "SGLANG_PLAN_FORESEEN"

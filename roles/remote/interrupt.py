@@ -1,4 +1,4 @@
-"""Ctrl-C while hosts are followed: each follower ends at once, the work goes on on the hosts.
+"""Ctrl-C while hosts are followed: each follower ends at once, the work continues on the hosts.
 
 pyinfra's own handler leaves the operations hanging and exits 0.
 """

@@ -40,7 +40,7 @@ UNANSWERED_S = 300.0
 """A host that can be connected to and answers nothing: it may be swapping while it loads."""
 CONNECT_S = 15.0
 PAUSE_S = 2.0
-GOES_ON = "the work goes on there: look again with deploys/verify.py"
+GOES_ON = "the work continues there: look again with deploys/verify.py"
 NOT_PASSED_ON = frozenset(["_timeout", "_stdin", "_get_pty", "_success_exit_codes"])
 
 
@@ -144,7 +144,7 @@ class Link:
 
     def reconnect(self, reason: str) -> None:
         """Make the link again; LinkLost after GIVE_UP_S."""
-        self.say(f"link lost ({reason}): connecting again; the work goes on on the host")
+        self.say(f"link lost ({reason}): connecting again; the work continues on the host")
         began = time.monotonic()
         while True:
             try:

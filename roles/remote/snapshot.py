@@ -134,7 +134,7 @@ def read(from_input: bool = False, stdin: str = "") -> JSON | None:
             ok, output = run(probe.command(from_input), stdin)
         document = probe.process(output.stdout_lines) if ok else None
     except TimeoutError:
-        fail_host(f"sglangctl probe did not end within {FACT_S} s: look at the host (top, dmesg)")
+        fail_host(f"sglangctl probe did not end within {FACT_S} s: check the host (top, dmesg)")
         return None
     except (OSError, EOFError, SSHException) as error:
         fail_host(f"the link to the host was lost ({error or type(error).__name__}): deploy again")

@@ -60,7 +60,7 @@ def build(remote: KernelHost, request: Request, patches: tuple[Patch, ...], told
         say(told, f"kernel build {request.key} on {remote.host.name}: {started.said}")
         end = follow(remote, request.key, told)
         if end is None:
-            remote.warn("the build ended without a word (killed, or a reboot): going on with it")
+            remote.warn("the build ended without a result (killed, or a reboot): continuing it")
             continue
         if end.get("outcome") != "built":
             raise HostFailed(
@@ -69,7 +69,7 @@ def build(remote: KernelHost, request: Request, patches: tuple[Patch, ...], told
             )
         return
     raise HostFailed(
-        f"the kernel build on {remote.host.name} ended {RESTARTS} times without a word; its log: "
+        f"the kernel build on {remote.host.name} ended {RESTARTS} times without a result; its log: "
         f"{root}/build.log; journalctl -u {build_unit(request.key)} and dmesg there may say why"
     )
 

@@ -94,7 +94,7 @@ def decide(now: Situation) -> Step:
     if survey.get("python") is None:
         return Step("later", f"decided after the engine's packages are installed ({expected(now)})")
     if survey.get("torch") is None:
-        return Step("fail", f"{survey.get('venv')} has no torch: look at install.packages")
+        return Step("fail", f"{survey.get('venv')} has no torch: check install.packages")
     installed = survey.get("installed") or {}
     fault = unfit(now, installed)
     if fault is None:
@@ -105,7 +105,7 @@ def decide(now: Situation) -> Step:
         if "tools" not in now.tried:
             return Step("tools", "cuobjdump is needed to see which GPUs a kernel is for")
         if "check" not in now.tried and survey.get("checked") is None:
-            return Step("check", "there is no cuobjdump: an operation on the GPU has to tell")
+            return Step("check", "there is no cuobjdump: a test operation on the GPU decides")
         return Step("fail", f"there is no cuobjdump ({now.tried['tools']}) and no operation ran")
     return _next_source(now, sm, fault)
 
@@ -195,7 +195,7 @@ def request(now: Situation, venv: str | None, pip_arguments: tuple[str, ...]) ->
 
 
 def expected(now: Situation) -> str:
-    """What will probably happen on a host whose environment is not there yet."""
+    """What will probably happen on a host whose environment does not exist yet."""
     if must_be_built(now.kernel):
         return "expected: a wheel from the cache or a build"
     return "expected: the stock wheel that comes with them"

@@ -94,7 +94,7 @@ class KernelHost:
             command,
             sudo=self.sudo,
             limit_s=limit_s,
-            then="look at the host, then deploy again",
+            then="check the host, then deploy again",
         )
         status = digits(lines[-1].removeprefix("@ ")) if lines else None
         if status is None:

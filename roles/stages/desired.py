@@ -84,7 +84,7 @@ def desired_host(deploy: str) -> DesiredHost | None:
     try:
         desired = make(host.data.get("sglang_host"), sudo=bool(host.data.get("_sudo")))
     except CANNOT_RENDER as error:
-        fail_host(f"what the inventory describes cannot be rendered, nothing was touched: {error}")
+        fail_host(f"the inventory cannot be rendered, nothing was changed: {error}")
         return None
     return desired if host_is_fit(desired.facts(), deploy) else None
 

@@ -16,8 +16,8 @@ from sglangctl.diagnosis.finding import FAIL, INFO, Finding
 from sglangctl.preflight.catalog import OF_THE_MODEL, finding, without_ignored
 from sglangctl.preflight.text import sentence
 
-NOTHING_TOUCHED = "nothing was touched"
-SERVES_ON = "what serves now goes on, but it could not start again"
+NOTHING_TOUCHED = "nothing was changed"
+SERVES_ON = "the running engine continues, but it could not start again"
 
 
 @contained

@@ -1,8 +1,8 @@
 """One tar.gz of evidence about an engine: journals, log, unit, environment and flags, versions,
-GPUs, the kernel's log lines on GPU faults and memory, stacks. What is known or looks like a secret
+GPUs, the kernel's log lines on GPU faults and memory, stacks. What is or looks like a secret
 is masked. MANIFEST.json inside says how much of which kind in which file, and which parts could not
-be had. Look through it before you publish it: a secret that looks like a word is seen by nobody, and
-paths, model names, addresses and what the engine logged stay in.
+be read. Look through it before you publish it: a secret that looks like a word is not found, and
+paths, model names, addresses and the engine's log lines stay in.
 
 Exit status: 0 written, 1 could not be written, 2 no such engine, or not allowed to read what must
 be masked.

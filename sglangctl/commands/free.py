@@ -1,9 +1,9 @@
-"""Get an engine's GPUs back: a plan that can be read first, a ladder that ends, and a proof.
+"""Free an engine's GPUs: a plan that can be read first, steps with limits, and a proof.
 
 Policies: `declared` (default) may end only what the inventory replaces; `engines` also other
 inference engines; `all` also anything else. Protected processes and other engines of the inventory
-are never ended; the engine itself only with --stop. If anything that may not be ended is on the
-GPUs, nothing at all is changed, and the line that would allow it is shown.
+are never ended; the engine itself only with --stop. If a process that may not be ended uses the
+GPUs, nothing is changed, and the option that would allow it is shown.
 
 Exit status: 0 free (or nothing to do), 1 not free (the last line says why and what next), 2 no such
 engine or no readable configuration, 3 refused

@@ -1,4 +1,4 @@
-"""Who has the GPUs: every process with /dev/nvidia<N> open or memory on a GPU, and its class.
+"""Who uses the GPUs: every process with /dev/nvidia<N> open or memory on a GPU, and its class.
 
 The classes, relative to an engine of the inventory: `ours` (in its unit), `sibling` (in another
 engine's unit: never ended), `replaced` (in a unit that the inventory replaces, or an orphan of
@@ -78,7 +78,7 @@ def table(found: Sequence[Holder], reading: gpus.Reading, width: int) -> list[st
     """Lines for a terminal `width` columns wide: the GPUs, then each holder and its reason."""
     lines = [_gpu_line(gpu, found) for gpu in reading.gpus or ()]
     if reading.gpus is None:
-        lines.append(f"GPU numbers are not to be had: {terminal.harmless(reading.reason or '')}")
+        lines.append(f"GPU statistics unavailable: {terminal.harmless(reading.reason or '')}")
     if not found:
         return [*lines, "no process holds a GPU"]
     rows = [HEAD, *(_row(item) for item in found)]

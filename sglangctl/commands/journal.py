@@ -26,9 +26,11 @@ from sglangctl.util.terminal import harmless
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("name", metavar="NAME", help="the engine")
-    parser.add_argument("-f", "--follow", action="store_true", help="go on with what is written")
+    parser.add_argument(
+        "-f", "--follow", action="store_true", help="print new lines as they are written"
+    )
     parser.add_argument("-n", "--lines", type=int, metavar="N", help="only the last N lines")
-    parser.add_argument("--start", metavar="START", help="another start than the last one")
+    parser.add_argument("--start", metavar="START", help="a start other than the last one")
     parser.add_argument("--list", action="store_true", help="the starts, each with its outcome")
     follow.add_arguments(parser)
     parser.add_argument(
@@ -80,7 +82,7 @@ def print_journal(args: argparse.Namespace, start: str | None, paths: Paths) -> 
     start = start or starts.latest(args.name, paths)
     if start is None and not args.follow:
         raise Unusable(
-            f"{args.name} has no journal: it was never started under its watch, "
+            f"{args.name} has no journal: it has no recorded start, "
             f"see: systemctl status {watch_unit(args.name)}"
         )
     offset = 0

@@ -4,7 +4,7 @@
   sglangctl kernel build --follow KEY     what it does, until it ends: 0 built, 1 failed
   sglangctl kernel build --list           the wheels in this host's cache
 
-A request is written by the deploy; a build that was interrupted goes on from its folder.
+A request is written by the deploy; an interrupted build continues in its folder.
 """
 
 from __future__ import annotations
@@ -124,5 +124,7 @@ def _follow(key: str, offset: int | None, wait_s: float, paths: Paths) -> int:
             print(harmless(record.line(event)), flush=True)
         position, status = answer.offset, answer.status
     if status == follow.GONE:
-        print("the build ended without a word (killed, or a reboot): start it again, it goes on")
+        print(
+            "the build ended without a result (killed, or a reboot): start it again; it continues"
+        )
     return 0 if status == "0" else 1

@@ -67,7 +67,7 @@ def _inspect(args: argparse.Namespace) -> Inspection:
     if target.is_dir():
         return inspect.inspect_folder(target.resolve(), sm, cuobjdump, venv)
     if not target.exists():
-        raise Unusable(f"{args.target} is not there")
+        raise Unusable(f"{args.target} does not exist")
     return inspect.inspect_wheel(target, sm, cuobjdump, venv)
 
 

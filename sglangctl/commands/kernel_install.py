@@ -1,4 +1,4 @@
-"""Install a kernel wheel into an engine's environment, leftovers of other kernels taken away.
+"""Install a kernel wheel into an engine's environment, and remove the leftovers of other kernels.
 
 Takes a wheel file, a key of this host's cache, or `stock` (from the package index). The wheel is
 inspected for this GPU and environment before anything is changed, and the kernel checked after it.
@@ -63,8 +63,8 @@ def _wheel(args: argparse.Namespace, venv: Venv, folder: Path, paths: Paths) -> 
     if is_key(args.wheel):
         entry = cache.find(args.wheel, paths)
         if entry is None:
-            raise Unusable(f"{args.wheel} is not in this host's cache, or its wheel is cut")
+            raise Unusable(f"{args.wheel} is not in this host's cache, or its wheel is damaged")
         return entry.wheel
     if not Path(args.wheel).is_file():
-        raise Unusable(f"{args.wheel} is not there")
+        raise Unusable(f"{args.wheel} does not exist")
     return Path(args.wheel)

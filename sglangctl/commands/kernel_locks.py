@@ -2,7 +2,7 @@
 
 Two kinds lie in the caches of an engine. torch's cpp_extension takes a lock by making a file named
 `lock` that must not exist, and keeps it open: when its process dies the file stays, and every later
-start waits for it for ever. FlashInfer, SGLang and Triton take flock(2) on a file: the kernel drops
+start waits for it forever. FlashInfer, SGLang and Triton take flock(2) on a file: the kernel drops
 that with the process, so a file that is left over does no harm and is left alone.
 
 A lock is stale when no process has it open. That can only be known with rights to see every

@@ -1,4 +1,4 @@
-"""All that a deploy wants to know of the kernel on this host, in one document."""
+"""The state of the kernel on this host, in one document for the deploy."""
 
 from __future__ import annotations
 

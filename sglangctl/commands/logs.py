@@ -1,5 +1,5 @@
 """The engine's own log, newest lines last (-f follows it across rotations and restarts).
-Secrets are masked and control characters made harmless; of a progress bar that redraws its line,
+Secrets are masked and control characters escaped; of a progress bar that redraws its line,
 the last state is shown. Exit status: 0, 2 when the log cannot be read.
 """
 
@@ -32,7 +32,9 @@ LOOK_S = 0.2
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("name", metavar="NAME", help="the engine")
-    parser.add_argument("-f", "--follow", action="store_true", help="go on with what is written")
+    parser.add_argument(
+        "-f", "--follow", action="store_true", help="print new lines as they are written"
+    )
     parser.add_argument(
         "-n", "--lines", type=int, default=200, metavar="N", help="the last N lines (default: 200)"
     )
@@ -44,7 +46,9 @@ def run(args: argparse.Namespace) -> int:
     file = paths.engine_log(args.name)
     masker = Masker(all_secrets(args.name, paths))
     if not file.exists() and not args.follow:
-        raise Unusable(f"{file} is not there: {args.name} was never started, see: sglangctl status")
+        raise Unusable(
+            f"{file} does not exist: {args.name} was never started, see: sglangctl status"
+        )
     # What is written meanwhile is the follower's: nothing is shown twice or left out.
     end = file.stat().st_size if file.exists() else None
     if end is not None:

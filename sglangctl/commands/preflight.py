@@ -1,10 +1,10 @@
-"""What would stop a deploy of an engine, all of it at once. Changes nothing.
+"""Everything that would stop a deploy of an engine, at once. Changes nothing.
 
 The gate `before` (the default) looks at the weights, the unit's name, the port and the GPUs. The
 engine is one of this host, or what --spec says of one that is not deployed yet: an object as in
 /etc/sglangctl/engines (- is standard input).
 
-Exit status: 0 nothing is in the way, 1 something is, 2 could not check. With --json: {"v": 1,
+Exit status: 0 nothing, 1 something would, 2 could not check. With --json: {"v": 1,
 "preflight": [{"engine", "gate", "fails"}], "findings": [{"id", "level", "seen", "needed", "fix",
 "source", "engine"}]}; levels are fail, warn and info.
 """

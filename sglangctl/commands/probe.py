@@ -1,4 +1,4 @@
-"""One JSON document with all that the controller wants to know of this host. Read-only.
+"""One JSON document with the state of this host, for the controller. Read-only.
 
 A part whose source is missing (no driver, no systemd) is null, and `reasons` says why, under the
 part's name; the exit status is 0 all the same. --request takes a JSON object: {"files": {path:

@@ -36,7 +36,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     )
     action.add_argument("--follow", metavar="TICKET", help="print the steps of a detached switch")
     parser.add_argument("--config", metavar="FILE", help="of --to: the engine's configuration")
-    parser.add_argument("--seen", metavar="TIME", help="of --to: what the caller decided by")
+    parser.add_argument(
+        "--seen", metavar="TIME", help="of --to: the state that the caller's decision is based on"
+    )
     parser.add_argument("--policy", choices=free.POLICIES, default="declared")
     parser.add_argument("--reason", default="", help="why, for the record")
     parser.add_argument("--detach", metavar="TICKET", help=f"run as {SWITCH}, under this name")

@@ -1,1 +1,1 @@
-"""A running engine looked at from outside: processes, port owner, HTTP answers, one generation, readiness."""
+"""A running engine from outside: processes, port owner, HTTP answers, one generation, readiness."""

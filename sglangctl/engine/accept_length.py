@@ -1,6 +1,6 @@
 """The accept length of a drafter, measured over our own requests only.
 
-The engine's running average (/server_info, the log) is everybody's traffic since boot. Which
+The engine's running average (/server_info, the log) includes all traffic since its start. Which
 answer names the request's own figures depends on the version:
 
 * 0.5.23: the chat stream, `sglext.spec_tokens_details` (asked for by sglangctl.engine.generate);
@@ -8,7 +8,7 @@ answer names the request's own figures depends on the version:
 * 0.5.9: /generate alone, `meta_info`.
 
 Where none of them does, the counters of /metrics are compared before and after, and believed
-only if the engine generated nothing but our tokens meanwhile. Else it cannot be told.
+only if the engine generated nothing but our tokens meanwhile. Otherwise it is unknown.
 """
 
 from __future__ import annotations

@@ -192,7 +192,7 @@ class Stream:
             count = whole(made)
             self._usage = None if count is None or count < 0 else count
             if self._usage is None:
-                self._odd("counts its tokens with what is no number", data)
+                self._odd("counts its tokens with something that is not a number", data)
         self._speculation(chunk)
         choices = chunk.get("choices") or []
         if not isinstance(choices, list):
@@ -248,7 +248,7 @@ def fault_of(text: str) -> str | None:
     if not solid:
         return "the answer is empty"
     if not solid.strip("\0\ufffd"):
-        return "the answer is nothing but NUL or replacement characters"
+        return "the answer contains only NUL or replacement characters"
     piece = repeated_piece(text.strip())
     if piece is not None:
         return f"the answer is {piece!r} over and over"

@@ -1,4 +1,4 @@
-"""Questions to the engine over HTTP: one at a time, each with a limit for the whole answer."""
+"""HTTP requests to the engine: one at a time, each with a limit for the whole answer."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Whose answer comes from the engine's port: our own processes' or someone else's."""
+"""Who owns the engine's port: the engine's own processes, or another process."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from sglangctl.proc import procfs, sockets
 from sglangctl.proc.sockets import Listener
 
 LOOK_S = 1.0
-"""For finding out who a foreign owner is: that it is none of ours is known before."""
+"""Time limit for naming another owner. That it is not the engine is known before."""
 
 
 @dataclass(frozen=True)
@@ -25,8 +25,8 @@ class Owner:
 def find(port: int, listen: str, pids: Iterable[int], net_of: int | None = None) -> Owner | None:
     """Who owns the port, given the engine's own `pids`; None: nobody listens there.
 
-    Where an engine's and a foreign socket answer side by side, the foreign one is named: an
-    answer may then be someone else's.
+    Where an engine's and another process's socket listen side by side, the other one is returned: an
+    answer may then come from it.
     """
     found = relevant(sockets.listeners(net_of, port), listen)
     if not found:

@@ -185,7 +185,7 @@ def _port(
     config: EngineConfig, owner: port_owner.Owner | None, main: procfs.Stat | None
 ) -> tuple[bool | None, str]:
     if owner is None:
-        return False, f"nobody listens on {config.port}"
+        return False, f"no process listens on {config.port}"
     who = _named(owner.pid)
     if owner.ours is None:
         return None, f"the owner of {config.port} is not visible to this user: run it with sudo"
@@ -193,15 +193,15 @@ def _port(
         return False, f"{config.port} belongs to another process: {who}"
     found = procfs.stat(owner.pid) if owner.pid is not None else None
     if found is None or main is None:
-        return None, f"{config.port}: its owner went away while we looked"
+        return None, f"{config.port}: its owner ended during the check"
     if found.start < main.start:
-        return False, f"{config.port} belongs to {who}, which is older than this start"
+        return False, f"{config.port} belongs to {who}, which started before this start"
     return True, f"{config.port} belongs to {who}"
 
 
 def _named(pid: int | None) -> str:
     if pid is None:
-        return "one that is not visible to this user"
+        return "a process that this user cannot see"
     return f"pid {pid} ({' '.join(mask_argv(procfs.cmdline(pid)))[:60] or 'gone'})"
 
 

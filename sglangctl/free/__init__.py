@@ -1,4 +1,4 @@
-"""Get an engine's GPUs back: a plan that can be read first, a escalation that ends, and a proof."""
+"""Free an engine's GPUs: a plan that can be read first, steps with limits, and a proof."""
 
 from __future__ import annotations
 

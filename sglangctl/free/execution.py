@@ -1,4 +1,4 @@
-"""The whole of a run: the escalation, the proof, the leftovers, and how it ended."""
+"""One run of free: the escalation, the proof, the leftovers, and the result."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ def execute(plan: Plan, say: Say, emit: Emit | None) -> FreeResult:
     verdict = escalation.run()
     left: list[Leftover] = []
     if verdict is None:
-        what = f"{text.gpus_text(plan.targets)} of {plan.engine} to come free"
+        what = f"{text.gpus_text(plan.targets)} of {plan.engine} to become free"
         with heartbeat(recorder.step, what, plan.limits.devices_s):
             verdict, seen = settling.wait(plan, situation)
         left += _ports(plan, seen.port_owners)

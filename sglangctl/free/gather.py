@@ -1,4 +1,4 @@
-"""Look at the host for everything that a plan is made of."""
+"""Collects from the host all facts that a plan needs."""
 
 from __future__ import annotations
 

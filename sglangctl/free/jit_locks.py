@@ -39,7 +39,7 @@ class Lock:
 
 
 def find(folders: Iterable[Path], walk_s: float = math.inf) -> list[Lock]:
-    """The existence locks below `folders`, judged; a folder that is not there has none.
+    """The existence locks below `folders`, judged; a folder that does not exist has none.
 
     Only of local file systems (proc/mounts): of any other one entry says that it was not looked at.
     `walk_s`: seconds after which it looks no further.
@@ -140,7 +140,7 @@ def _judge(
         return lock(HELD, f"open in process {', '.join(map(str, pids))}")
     if not complete:
         return lock(UNKNOWN, "not all processes could be looked at (root may see them all)")
-    return lock(STALE, "no process has it open: what waits for it waits for ever")
+    return lock(STALE, "no process has it open: whatever waits for it waits forever")
 
 
 def _open_files(wanted: set[tuple[int, int]]) -> tuple[dict[tuple[int, int], list[int]], bool]:

@@ -1,4 +1,4 @@
-"""What a dead engine leaves behind: shared memory, JIT locks, its port.
+"""Leftovers of an ended engine: shared memory, JIT locks, its port.
 
 Listed always; removed only when provably theirs: a segment of its user's own that one of the ended
 processes had mapped (segments.py) and that nobody has now; a stale lock (jit_locks.py) of an

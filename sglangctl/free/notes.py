@@ -1,4 +1,4 @@
-"""What an operator should know about a plan: what comes back by itself, what cannot be checked. Pure."""
+"""Notes of a plan for the operator: what starts again by itself, what cannot be checked. Pure."""
 
 from __future__ import annotations
 

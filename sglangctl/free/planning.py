@@ -1,6 +1,6 @@
-"""From the situation to the plan. Pure: no look at the host, no doubt about what it decides.
+"""From the situation to the plan. Pure: no I/O.
 
-If anything that may not be ended is in the way, the plan refuses, and nothing at all is done.
+If a process that may not be ended uses the GPUs, the plan is refused and nothing is changed.
 """
 
 from __future__ import annotations
@@ -128,7 +128,7 @@ def _too_much_kept(
         yield Refusal(
             largest.class_,
             largest.title,
-            f"{largest.reason}; what is never ended has {total} MiB of "
+            f"{largest.reason}; processes that are never ended use {total} MiB of "
             f"GPU {gpu} (memory_free_mib: {limit:g})",
             "no policy ends it: stop it yourself, or leave this GPU out of `gpus` of "
             f"{situation.engine.name}",
@@ -145,8 +145,8 @@ def _unseen_units(situation: Situation) -> Iterator[Refusal]:
         yield Refusal(
             model.UNSEEN,
             ", ".join(situation.unseen),
-            "systemctl show does not answer, so what runs in them is not known",
-            "when `systemctl status` answers again (a host that swaps: free -m; top), call this again",
+            "systemctl show does not answer, so their processes are unknown",
+            "when `systemctl status` answers again (a host that swaps: free -m; top), run it again",
         )
 
 

@@ -1,4 +1,4 @@
-"""After the escalation: wait until the GPUs are free, and find out what comes back by itself."""
+"""After the escalation: wait until the GPUs are free, and find out what starts again by itself."""
 
 from __future__ import annotations
 
@@ -101,7 +101,7 @@ def respawned(new: Holder, plan: Plan, situation: Situation) -> Verdict:
         for holder in situation.holders
         if holder.command == new.command or holder.title == new.title
     ]
-    verb = "is back as" if before else "came up meanwhile as"
+    verb = "is back as" if before else "appeared meanwhile as"
     who = f"{text.short(new.title)} {verb} {new.pid}"
     return Verdict(verdicts.RESPAWNED, f"{who}: {_bringer(new, plan)}")
 
@@ -130,7 +130,7 @@ def _bringer(new: Holder, plan: Plan) -> str:
     if new.ppid > 1 and parent is not None:
         title = text.short(" ".join(procfs.cmdline(new.ppid)) or parent.comm)
         return f"its parent {new.ppid} ({title}) starts it; end that first"
-    return "nothing says what started it; find that first"
+    return "what started it is unknown: find it first"
 
 
 def _unit_back(plan: Plan) -> Verdict | None:

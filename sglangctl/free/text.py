@@ -1,4 +1,4 @@
-"""Plans for people, one line a thing, and for programs."""
+"""Plans as text, one line an item, and as JSON."""
 
 from __future__ import annotations
 
@@ -51,14 +51,14 @@ def short(title: str) -> str:
 def _lines(plan: Plan) -> Iterator[str]:
     where = f"{gpus_text(plan.targets)} of {plan.engine}"
     if plan.refused:
-        why = "are held by what may not be ended"
-        why = "cannot be freed without an answer of systemd" if plan.blind else why
+        why = "are used by processes that may not be ended"
+        why = "cannot be freed while systemd does not answer" if plan.blind else why
         yield f"refused, nothing is changed: {where} {why}"
         for refusal in plan.refused:
             yield from _refusal(refusal)
     elif plan.empty:
         yield f"{where}: nothing is in the way"
-    would = "otherwise would " if plan.refused else ""
+    would = "otherwise it would " if plan.refused else ""
     for step in plan.units_to_stop:
         yield would + _unit(step)
         yield from _with_it(plan, step)

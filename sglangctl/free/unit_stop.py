@@ -1,4 +1,4 @@
-"""Stopping units through systemd: what is asked before the wait, and what is put right after it."""
+"""Stopping units through systemd: the request before the wait, and the clean-up after it."""
 
 from __future__ import annotations
 

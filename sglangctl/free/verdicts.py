@@ -1,7 +1,7 @@
 """How freeing can end, and the sentence for each end. Pure.
 
 `free` is the good one. The others name who or what is left and the next step; several of them
-need a person, because more killing cannot help.
+need a person, because killing more processes cannot help.
 """
 
 from __future__ import annotations
@@ -67,7 +67,7 @@ def of_gpus(
         return Verdict(
             UNKNOWN_GPU,
             f"the inventory names GPU {listed}, which this host does not have (it has "
-            f"{', '.join(map(str, sorted(known))) or 'none'}): correct `gpus`, or look at dmesg",
+            f"{', '.join(map(str, sorted(known))) or 'none'}): correct `gpus`, or check dmesg",
         )
     for gpu in found:
         if targets is not None and gpu.index not in targets:
@@ -79,7 +79,7 @@ def of_gpus(
                 WEDGED,
                 f"GPU {gpu.index} is {gpu.utilization_pct} % busy at {gpu.power_w:.0f} W with no "
                 "process on it: a wedged collective, needs a GPU reset or reboot; "
-                "no more killing",
+                "killing more processes cannot help",
             )
         if gpu.memory_used_mib is None or gpu.memory_used_mib < limits.memory_free_mib:
             continue
@@ -95,7 +95,7 @@ def of_gpus(
             MEMORY_WITHOUT_HOLDER,
             f"GPU {gpu.index} has {gpu.memory_used_mib} MiB in use and no process that holds it: "
             f"needs a GPU reset (nvidia-smi --gpu-reset -i {gpu.index}) or a reboot; "
-            "no more killing",
+            "killing more processes cannot help",
         )
     return None
 
@@ -112,8 +112,8 @@ def of_survivor(pid: int, title: str, state: str, where: str | None, frozen: boo
         return Verdict(
             STUCK_IN_KERNEL,
             f"{who} is in uninterruptible sleep (state D){at}: SIGKILL cannot reach it, "
-            "look at dmesg (Xid, nfs), then reboot",
+            "check dmesg (Xid, nfs), then reboot",
         )
     return Verdict(
-        NOT_ENDED, f"{who} is still there after SIGKILL (state {state}): look at it, then reboot"
+        NOT_ENDED, f"{who} is still there after SIGKILL (state {state}): examine it, then reboot"
     )

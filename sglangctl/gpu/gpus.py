@@ -1,6 +1,6 @@
-"""The GPUs of this host: NVML first, nvidia-smi where NVML cannot be had.
+"""The GPUs of this host: NVML first, nvidia-smi where NVML is unavailable.
 
-`read()` tells also where the numbers come from, or why there are none; `sample()` is its list.
+`read()` also returns the source of the numbers, or why there are none; `sample()` is its list.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ SMI_TIMEOUT_S = 20.0
 
 @dataclass(frozen=True)
 class Gpu:
-    """One GPU. None: this driver or GPU does not tell. `minor` is the N of /dev/nvidiaN."""
+    """One GPU. None: this driver or GPU does not report it. `minor` is the N of /dev/nvidiaN."""
 
     index: int
     uuid: str
@@ -82,7 +82,7 @@ def read() -> Reading:
         _nvml = _nvml or Nvml()
         return Reading(tuple(_from_nvml(_nvml)), "nvml")
     except NvmlError as error:
-        _nvml = None  # the driver may have been reloaded: start anew the next time
+        _nvml = None  # the driver may have been reloaded: open it again the next time
         return _from_smi(str(error))
 
 

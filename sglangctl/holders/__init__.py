@@ -1,1 +1,1 @@
-"""Who has the GPUs open, and of which class each one is. Reads only."""
+"""Which processes have the GPUs open, and the class of each. Reads only."""

@@ -1,4 +1,4 @@
-"""Who has the GPUs: every process with /dev/nvidia<N> open or memory on a GPU, and its class."""
+"""Who uses the GPUs: every process with /dev/nvidia<N> open or memory on a GPU, and its class."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ class Holder:
     gpus: tuple[int, ...]
     """Those that it has open or has memory on."""
     uses: tuple[int, ...]
-    """Of these, the ones that count in decisions: see `openfiles.used`."""
+    """Of these, the ones that count in decisions: see `open_files.used`."""
     class_: str
     """`class` in JSON."""
     reason: str
@@ -37,7 +37,7 @@ class Holder:
     uid: int
     user: str
     title: str
-    """One line, harmless for a terminal, not cut."""
+    """One line, escaped for a terminal, not cut."""
     command: tuple[str, ...]
     """argv, secrets masked."""
     memory_mib: Mapping[int, int | None]
@@ -206,7 +206,7 @@ def context_for(
 
 
 def holder(facts: Facts, classified: Classified) -> Holder:
-    """The public form: names instead of numbers, secrets masked, the title made harmless."""
+    """The public form: names instead of numbers, secrets masked, the title escaped."""
     from sglangctl.masking.text import mask_argv
     from sglangctl.util import terminal
 

@@ -44,7 +44,7 @@ def _unit(engine: EngineConfig, paths: Paths) -> Iterator[Finding]:
 def _holders(engine: EngineConfig, facts: Mapping[str, Any]) -> Iterator[Finding]:
     plan = mapping(mapping(facts.get("plans")).get(engine.name))
     if plan.get("refused"):
-        lines = plan.get("lines") or ["the GPUs are held by what may not be ended"]
+        lines = plan.get("lines") or ["the GPUs are used by processes that may not be ended"]
         yield finding("gpus-held", FAIL, "\n".join(lines))
 
 

@@ -25,12 +25,12 @@ class Check:
 
 WEIGHTS = "the safetensors format; the engine's own loader"
 CHECKS: dict[str, Check] = {
-    "unit-foreign": Check(BEFORE, "the unit's file is ours or not there", "this project"),
-    "model-config": Check(BEFORE, "config.json is there and names an architecture", WEIGHTS),
-    "weights-missing": Check(
-        BEFORE, "every file and tensor that the index names is there", WEIGHTS
+    "unit-foreign": Check(
+        BEFORE, "the unit's file is from sglang-provision, or does not exist", "this project"
     ),
-    "weights-corrupt": Check(BEFORE, "every header is whole and fits its file", WEIGHTS),
+    "model-config": Check(BEFORE, "config.json exists and names an architecture", WEIGHTS),
+    "weights-missing": Check(BEFORE, "every file and tensor that the index names exists", WEIGHTS),
+    "weights-corrupt": Check(BEFORE, "every header is complete and fits its file", WEIGHTS),
     "weights-unreadable": Check(
         BEFORE,
         "the engine's user can read every file, through every folder",
@@ -40,16 +40,16 @@ CHECKS: dict[str, Check] = {
     "weights-twice": Check(BEFORE, "no tensor is in two files", WEIGHTS),
     "weights-format": Check(BEFORE, "the weights are safetensors, which can be checked", WEIGHTS),
     "weights-config": Check(BEFORE, "vocabulary and quantisation of config.json fit", WEIGHTS),
-    "weights-unchecked": Check(BEFORE, "the weights could be looked at", "this project"),
-    "tokenizer-missing": Check(BEFORE, "the tokenizer's files are there and whole", WEIGHTS),
+    "weights-unchecked": Check(BEFORE, "the weights could be checked", "this project"),
+    "tokenizer-missing": Check(BEFORE, "the tokenizer's files exist and are complete", WEIGHTS),
     "chat-template": Check(BEFORE, "the model has a chat template", "transformers"),
     "gpus-held": Check(
-        BEFORE, "whoever has the GPUs may be ended for this switch", "`sglangctl free NAME`"
+        BEFORE, "every process on the GPUs may be ended for this switch", "`sglangctl free NAME`"
     ),
     "gpu-count": Check(BEFORE, "as many GPUs as `tensor_parallel` asks for", "SGLang"),
-    "gpus-unknown": Check(BEFORE, "NVML or nvidia-smi tells the GPUs", "NVIDIA's driver"),
+    "gpus-unknown": Check(BEFORE, "NVML or nvidia-smi lists the GPUs", "NVIDIA's driver"),
     "kernel-source": Check(
-        BEFORE, "a kernel for the host's GPUs can be had", "docs/kernel.md, on the controller"
+        BEFORE, "a kernel for the host's GPUs is available", "docs/kernel.md, on the controller"
     ),
     "port-taken": Check(
         BEFORE,

@@ -1,4 +1,4 @@
-"""One JSON document with all that the controller wants to know of this host. Read-only.
+"""One JSON document with the state of this host, for the controller. Read-only.
 
 See `sglangctl probe --help` for the request.
 """
@@ -153,13 +153,13 @@ def probe(request: Mapping[str, Any], paths: Paths | None = None) -> Probe:
 
 
 class _Parts:
-    """Runs the reader of one part; what goes wrong becomes its reason."""
+    """Runs the reader of one part; an error becomes its reason."""
 
     def __init__(self, document: Probe) -> None:
         self._reasons = document.reasons
 
     def __call__(
-        self, name: str, reader: Callable[[], T | None], absent: str = "not to be had"
+        self, name: str, reader: Callable[[], T | None], absent: str = "unavailable"
     ) -> T | None:
         try:
             value = reader()

@@ -1,4 +1,4 @@
-"""What a machine is: facts that `sglangctl probe` reports, each from one source.
+"""Facts of the machine that `sglangctl probe` reports, each from one source.
 
 A function raises OSError (or returns None) where its source is missing; the probe turns that into
 null and a reason.

@@ -1,4 +1,4 @@
-"""Do something with the rights of another user, in a process of its own, and get JSON back."""
+"""Run a function with the rights of another user, in a separate process, and return JSON."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from typing import Any, Callable
 from sglangctl.util.errors import Unusable
 
 LARGEST = 64 * 1024 * 1024
-"""Bytes of an answer: more of it is a defect."""
+"""Limit of an answer, in bytes."""
 
 
 class NoAnswer(Unusable):

@@ -1,4 +1,4 @@
-"""Run another program and take its answer: an argument list, never a shell, never for ever."""
+"""Run another program and return its output: an argument list, never a shell, always with a time limit."""
 
 from __future__ import annotations
 

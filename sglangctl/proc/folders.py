@@ -1,4 +1,4 @@
-"""Folders of others, who may nest them as deep as they like."""
+"""Walk folders of other users, who may nest them as deep as they like."""
 
 from __future__ import annotations
 

@@ -1,5 +1,5 @@
-"""On which file system a path lies, told without touching any but local ones: a network mount whose
-server is dead lets whoever asks it wait for ever."""
+"""On which file system a path lies, found without touching any but local ones: on a network mount whose
+server is dead, every access waits forever."""
 
 from __future__ import annotations
 
@@ -65,7 +65,7 @@ class Mounts:
 
     def place(self, path: str) -> Place:
         """Where an absolute path leads. What is behind a mount point of another kind than LOCAL is
-        neither looked at nor resolved; what is not there is where it would be."""
+        neither looked at nor resolved; what does not exist is where it would be."""
         left = [part for part in reversed(path.split("/")) if part not in ("", ".")]
         at, links = "", 0
         point = "/"

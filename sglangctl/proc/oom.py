@@ -1,7 +1,7 @@
-"""Was it the out-of-memory killer? SGLang ends itself with SIGKILL too: a -9 alone says nothing.
+"""Was it the out-of-memory killer? SGLang ends itself with SIGKILL too, so exit status -9 alone proves nothing.
 
 The kernel counts its kills per cgroup (v2 memory.events, v1 memory.oom_control). Where no such
-counter is to be had, its own log names the pid.
+counter exists, the kernel log names the pid.
 """
 
 from __future__ import annotations

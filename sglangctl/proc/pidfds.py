@@ -1,8 +1,8 @@
-"""Naming one process for good, and signalling exactly that one.
+"""Identifies one process, and signals exactly that one.
 
 A pid alone is reused. The start time tells two processes of one pid apart, but only to a hundredth
 of a second; since Linux 6.9 a pidfd's inode number is unique for the whole boot (before that it is
-the same for all, and the comparison harmless).
+the same for all processes, and comparing it changes nothing).
 """
 
 from __future__ import annotations
@@ -57,7 +57,7 @@ def same(identity: Identity) -> bool:
 
 @contextmanager
 def opened(pid: int) -> Iterator[int | None]:
-    """A pidfd, closed at the end; None when the process is gone or pidfds are not to be had."""
+    """A pidfd, closed at the end; None when the process is gone or pidfds are unavailable."""
     handle = None
     if hasattr(os, "pidfd_open"):
         try:

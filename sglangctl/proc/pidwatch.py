@@ -1,4 +1,4 @@
-"""Notice the end of a process that is not our child, at once and without polling."""
+"""Notices the end of a process that is not our child, at once and without polling."""
 
 from __future__ import annotations
 

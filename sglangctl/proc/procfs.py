@@ -1,4 +1,4 @@
-"""/proc, read as data: a process that goes away while we look is simply absent."""
+"""/proc, read as data: a process that ends meanwhile counts as absent."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The archive of a bundle: its parts with their secrets taken out, in one tar.gz."""
+"""The archive of a bundle: its parts, with secrets masked, in one tar.gz."""
 
 from __future__ import annotations
 
@@ -58,7 +58,7 @@ def write(target: Path, name: str, now: str, wanted: Iterator[Part], masker: Mas
                 except OSError as error:
                     done.missing[part.name] = os_errors.sentence(error)
                     continue
-                except Exception as error:  # a defect of ours must not lose the other parts
+                except Exception as error:  # an internal error must not lose the other parts
                     done.missing[part.name] = f"internal error: {error!r}"
                     continue
                 done.parts.append(part.name)

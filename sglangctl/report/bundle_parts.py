@@ -1,4 +1,4 @@
-"""The parts of a bundle: how each is had, and what is taken out of it."""
+"""The parts of a bundle: how each is collected, and what is masked in it."""
 
 from __future__ import annotations
 
@@ -33,24 +33,24 @@ KERNEL = re.compile(r"NVRM|Xid|nvidia|oom|Out of memory|Killed process|memory cg
 
 
 class Missing(Exception):
-    """A part that cannot be had here; the text says why."""
+    """A part that is unavailable here; the text says why."""
 
 
 @dataclass(frozen=True)
 class Part:
-    """A file of the bundle. `make` returns its text; Missing or OSError when it cannot be had."""
+    """A file of the bundle. `make` returns its text; Missing or OSError when it is unavailable."""
 
     name: str
     make: Callable[[], str]
 
 
 def parts(name: str, paths: Paths) -> Iterator[Part]:
-    """All parts, the most telling first."""
+    """All parts, the most important first."""
     engine = paths.engine_state(name)
     for start in reversed(starts.names(paths.starts(name))[-LAST_STARTS:]):
         yield Part(f"journal/{start}.jsonl", _bind(journal_text, paths.starts(name) / start))
     if not starts.names(paths.starts(name)):
-        yield Part("journal", _bind(absent, f"{name} was never started under its watch"))
+        yield Part("journal", _bind(absent, f"{name} has no recorded start"))
     for file in sorted((engine / "switches").glob("*.jsonl"))[-LAST_STARTS:]:
         yield Part(f"switches/{file.name}", _bind(end_of, file, JOURNAL_BYTES))
     yield Part("engine.log", _bind(log_text, paths.engine_log(name)))
@@ -173,7 +173,7 @@ def system_log(units: Sequence[str]) -> str:
 
 
 def said(argv: Sequence[str], slow_s: float = SLOW_S) -> str:
-    """What a command prints; Missing when it is not there, fails or says nothing."""
+    """What a command prints; Missing when it does not exist, fails or says nothing."""
     result = command.run(argv, timeout_s=slow_s)
     if not result.ok:
         first = (result.stderr.strip() or result.stdout.strip() or "it failed").splitlines()[0]

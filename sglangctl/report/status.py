@@ -1,4 +1,4 @@
-"""What one engine is doing, from systemd and its last start's journal."""
+"""The status of one engine, from systemd and its last start's journal."""
 
 from __future__ import annotations
 
@@ -58,7 +58,7 @@ class EngineStatus:
     stopped_by: str | None = None
     """Who asked for its end; then it has not failed, whatever `outcome` and systemd call it."""
     notes: list[str] = field(default_factory=list)
-    """What the reader must know to trust the rest."""
+    """Warnings about the other fields."""
     exit: int = 2
     """This engine's share of the exit status."""
 
@@ -110,7 +110,7 @@ def after_stop(engine: EngineConfig, unit: Unit) -> list[str]:
 
 
 def doubts(name: str, watch: Unit | None, seen_s: float) -> list[str]:
-    """Why the last word of the journal may not be true any more."""
+    """Why the journal's last verdict may be out of date."""
     ago = render.duration(seen_s)
     if watch and watch.active != "active":
         last = f"the watch is not running (its last word is {ago} old)"
@@ -138,7 +138,7 @@ def without_journal(engine: EngineConfig, unit: Unit | None, watch: Unit | None)
     found = reasons(engine, unit)
     if unit.down or unit.retried:
         # An outcome only where systemd knows of a failure: a unit that nobody started has none.
-        again = "" if unit.down else f"; systemd tries it again (restarted {unit.restarts} times)"
+        again = "" if unit.down else f"; systemd starts it again (restarted {unit.restarts} times)"
         if found:
             return {"outcome": "failed", "notes": [found[0] + again, *found[1:]], "exit": 1}
         return {"notes": [f"not running: systemctl start {engine.unit}"], "exit": 1}

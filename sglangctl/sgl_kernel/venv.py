@@ -91,7 +91,7 @@ class Venv:
     def required_kernel(self) -> tuple[str, str] | None:
         """(distribution, lowest version) that the installed SGLang checks when it starts.
 
-        Read in its source, sglang/srt/entrypoints/engine.py; None when it is not there.
+        Read in its source, sglang/srt/entrypoints/engine.py; None when it does not exist.
         """
         for folder in self.path:
             try:
@@ -122,7 +122,7 @@ def load(root: Path) -> Venv:
     found = [FOLDER.fullmatch(folder.name) for folder in sorted(root.glob("lib/python3.*"))]
     versions = sorted(int(match[1]) for match in found if match)
     if not versions or not os.access(python, os.X_OK) or not python.is_file():
-        raise Unusable(f"{python} does not run (it is not whole); deploy again to make it anew")
+        raise Unusable(f"{python} does not run (it is incomplete); deploy again to create it again")
     version = (3, versions[-1])
     sites = [root / f"{lib}/python3.{version[1]}/site-packages" for lib in ("lib", "lib64")]
     if (root / "lib64").is_symlink():

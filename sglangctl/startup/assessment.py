@@ -1,4 +1,4 @@
-"""What the fold says after each event."""
+"""The result of the fold after each event."""
 
 from __future__ import annotations
 
@@ -34,13 +34,13 @@ class Assessment:
 
     t: float
     phase: str
-    """One of diagnose.PHASES."""
+    """One of outcomes.PHASES."""
     outcome: str
-    """One of diagnose.OUTCOMES."""
+    """One of outcomes.OUTCOMES."""
     cause: str | None
-    """One of diagnose.CAUSES; None where the outcome has none."""
+    """A name in causes.CAUSES; None where the outcome has none."""
     progress: str | None
-    """Counted work in words: `target: 3 of 14 shards`."""
+    """Counted work as text: `target: 3 of 14 shards`."""
     detail: Progress | None
     """The same as numbers."""
     eta_s: float | None
@@ -50,7 +50,7 @@ class Assessment:
     eta_until: str | None
     """`serving`, or the name of the phase whose end `eta_s` estimates."""
     evidence: tuple[str, ...]
-    """What the outcome and cause rest on, the most telling first; printable text."""
+    """The evidence for outcome and cause, most important first; printable text."""
     stopped_by: str | None = None
     """Who asked for the end: `failed` then is what is left of a start that somebody stopped."""
 

@@ -1,4 +1,4 @@
-"""What is seen of a start, in words, where no single line of the log proves the outcome."""
+"""The observations of a start as text, where no single log line proves the outcome."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from sglangctl.util.values import printable
 
 
 def stopped(s: State) -> tuple[str, ...]:
-    """Who is stopped, and since when."""
+    """Which processes are stopped, and since when."""
     since = f"since {s.stopped_t:.0f} s after the launch" if s.stopped_t is not None else ""
     if s.ranks.stopped:
         return (f"stopped (state T) {since}: {', '.join(map(printable, s.ranks.stopped))}",)
@@ -15,7 +15,7 @@ def stopped(s: State) -> tuple[str, ...]:
 
 
 def state(s: State, outcome: str) -> list[str]:
-    """What speaks for `outcome`."""
+    """The evidence for `outcome`."""
     lines: list[str] = []
     service = s.service
     if s.served:
@@ -59,7 +59,7 @@ def state(s: State, outcome: str) -> list[str]:
             f"{total / 1024:.0f} GiB used"
         )
     if s.phases.from_gpu:
-        lines.append("the log lags: the phase is told by GPU memory")
+        lines.append("the log lags: the phase is estimated from GPU memory")
     if service.answered_unidentified:
-        lines.append("something answers on the port, and nothing shows that it is this engine")
+        lines.append("something answers on the port, but nothing shows that it is this engine")
     return lines

@@ -1,4 +1,4 @@
-"""What the log and the exit say about a failure: tracebacks, the engine's own words, codes.
+"""What the log and the exit say about a failure: tracebacks, the engine's own message, codes.
 
 A line that names a cause is only a candidate until something certain happens: an exit, a rank
 that is gone, a failed bind, or the engine's own report of a crash. From the moment that clients may
@@ -157,7 +157,7 @@ class Failures:
         return self._traceback is not None and not self._traceback.message_left
 
     def sign(self, crash: Crash) -> None:
-        """Something certain; the first one stays, the engine's own words fill it in."""
+        """Something certain; the first one stays, the engine's own message fill it in."""
         if self.crash is None:
             self.crash = crash
         elif crash.source not in ("exit", "process"):

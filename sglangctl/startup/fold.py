@@ -154,7 +154,7 @@ class Startup(State):
     def _file(self, t: float, event: dict[str, Any]) -> None:
         path = text(event.get("path"))
         if path and event.get("readable") is False and len(self.unreadable) < 64:
-            self.unreadable[path] = text(event.get("why")) or "it is there and cannot be read"
+            self.unreadable[path] = text(event.get("why")) or "it exists and cannot be read"
 
     def _step(self, t: float, event: dict[str, Any]) -> None:
         if text(event.get("step")) == "stop":

@@ -1,4 +1,4 @@
-"""What was launched: from the launch event, its argv, and the engine's own server_args line."""
+"""The configuration of a start: from the launch event, its argv, and the engine's own server_args line."""
 
 from __future__ import annotations
 

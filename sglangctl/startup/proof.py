@@ -1,4 +1,4 @@
-"""What our own generations showed."""
+"""Results of our own generations."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ _HUNG_S = 20.0
 
 
 class Proof:
-    """What our own generations showed."""
+    """Results of our own generations."""
 
     def __init__(self) -> None:
         self.ok: bool | None = None
@@ -52,5 +52,5 @@ class Proof:
         self.tokens_per_s = number(event.get("tokens_per_s"))
         if self.ok is False:
             fault = text(event.get("fault")) or "its text makes no sense"
-            self.error = f"the last generation is not as it should be: {printable(fault)}"
+            self.error = f"the last generation failed its check: {printable(fault)}"
         return True

@@ -231,7 +231,7 @@ class Ranks:
         self.lost, self.lost_sure = tuple(lost), sure or (bool(lost) and self.oom_t == t)
 
     def _stand(self, t: float, looks: dict[int, _Look], frozen: bool) -> None:
-        """Who is stopped, and since when."""
+        """Which processes are stopped, and since when."""
         self.frozen = frozen
         stopped = [look for look in looks.values() if look.letter == STOPPED]
         if not (stopped or frozen or self._still):

@@ -1,4 +1,4 @@
-"""Lines for people: the same on the host (`status`) and on the controller (the readiness role).
+"""Text for people: the same on the host (`status`) and on the controller (the readiness role).
 
 Everything that comes from the engine or from a journal passes through `harmless`.
 """

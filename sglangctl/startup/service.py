@@ -1,4 +1,4 @@
-"""Does it answer, is it ours, and when did it stop answering.
+"""Does the engine answer, is the answer its own, and when did it stop answering.
 
 Identity: socket events say who owns the port; without them the engine's own "Uvicorn running
 on" does. An answer that was asked for before our own process had bound the port is someone
@@ -24,7 +24,7 @@ WORKING_S = 15.0
 
 
 class Service:
-    """The port and what answers there."""
+    """The port and the answers from it."""
 
     def __init__(self) -> None:
         self.bound_t: float | None = None
@@ -66,7 +66,7 @@ class Service:
     def identity(self) -> str:
         """By what it is known, for the evidence."""
         if self.socket_known and self.ours:
-            return f"the port's owner (pid {self.owner}) is in our unit"
+            return f"the port's owner (pid {self.owner}) is in this engine's unit"
         return 'the port is ours by the engine\'s own line "Uvicorn running on" (no socket event)'
 
     @staticmethod

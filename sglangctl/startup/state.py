@@ -1,4 +1,4 @@
-"""What is known of one start: the fold changes it, the verdict is read from it."""
+"""The state of one start: the fold changes it, the verdict is computed from it."""
 
 from __future__ import annotations
 

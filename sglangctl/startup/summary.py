@@ -1,4 +1,4 @@
-"""A start as its journal tells it: the watch's last verdict, the time in each phase, the last numbers.
+"""Summary of a start's journal: the last verdict, the time in each phase, the last numbers.
 
 Pure, and without the fold: the watch has judged already. `status` on the host and the readiness
 role on the controller feed the same journal to it.

@@ -144,7 +144,7 @@ class Judge:
             return ("unresponsive", None, ())
         proof = s.proof
         if proof.hung and not s.service.loaded and s.working_t is None:
-            return ("unresponsive", None, (f"health answers, yet {proof.error}",))
+            return ("unresponsive", None, (f"/health answers, but {proof.error}",))
         if not proof.ok:
             return ("serving", None, ())
         failed = readiness.decide(*_readiness(s)).failed

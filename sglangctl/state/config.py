@@ -1,4 +1,4 @@
-"""What the host program knows of the inventory: host.json and engines/NAME.json.
+"""The configuration of the host program: host.json and engines/NAME.json.
 
 Written by the controller, read here; no secret is in them. Every limit is a value, so that
 a test can run with small ones. Units are in the names: _s seconds, _mib MiB.
@@ -33,7 +33,7 @@ class ConfigError(Unusable):
 
 
 class Absent(ConfigError):
-    """The file is not there."""
+    """The file does not exist."""
 
 
 @dataclass(frozen=True)
@@ -41,7 +41,7 @@ class Limits:
     """Every time limit and threshold of the host program."""
 
     start_s: float = 3600.0
-    """The whole start's budget: outcome `deadline` when it is spent."""
+    """Time limit of the whole start: outcome `deadline` when it has passed."""
     failed_cause_s: float = 2.0
     """How long a failure waits for the log's own cause before it is `rank-died`."""
     stalled_flat_s: float = 300.0
@@ -73,7 +73,7 @@ class Limits:
     kill_s: float = 10.0
     """From SIGKILL to giving up on a process."""
     devices_s: float = 60.0
-    """For the devices and their memory to come free after the last holder is gone."""
+    """For the devices and their memory to become free after the last holder is gone."""
     respawn_s: float = 5.0
     """Watched after freeing: what comes back by itself within it is named."""
     memory_free_mib: float = 1024.0
@@ -155,7 +155,7 @@ class EngineConfig:
 
 @dataclass(frozen=True)
 class HostConfig:
-    """host.json: the engines of this host, and what must never be ended."""
+    """host.json: the engines of this host, and processes that must never be ended."""
 
     engines: tuple[str, ...] = ()
     protected: tuple[str, ...] = ()
@@ -265,7 +265,7 @@ def read_document(path: Path) -> dict[str, Any]:
     try:
         document = json.loads(path.read_text(encoding="utf-8"))
     except FileNotFoundError:
-        raise Absent(f"{path} is not there: deploy first, or see: sglangctl status") from None
+        raise Absent(f"{path} is missing: deploy first, or see: sglangctl status") from None
     except OSError as error:
         raise ConfigError(os_errors.sentence(error)) from None
     except (ValueError, RecursionError) as error:

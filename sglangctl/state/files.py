@@ -1,4 +1,4 @@
-"""Facts about files, and writing them so that a reader sees the old one or the new one.
+"""Facts about files, and atomic writes.
 
 `describe` answers what the controller compares: kind, sha256, mode, owner, and for a file that
 differs from what is wanted its text, with the values of secret names taken out.

@@ -1,4 +1,4 @@
-"""What is new in a journal from a byte on, for who follows it from elsewhere.
+"""New lines of a journal from a byte offset on, for a follower on another machine.
 
 The one protocol of `journal`, `switch --follow` and `kernel build --follow` with --from and --wait:
 complete lines as they were written, as soon as there are any or at the latest after --wait seconds;
@@ -8,7 +8,7 @@ for an engine with --unit a line `= {...}`; then the last line
 
 SOURCE and OFFSET belong to the next question: nothing is lost or repeated, also where the same
 question is asked twice because its answer was lost. STATUS is one word. Of a task: `-` while it
-runs, its exit status once it has ended, `gone` where it ended without a word (killed, a reboot). Of
+runs, its exit status once it has ended, `gone` where it ended without one (killed, a reboot). Of
 a start: the last outcome, `-` before the first one.
 """
 
@@ -51,7 +51,7 @@ class Answer:
     unit: str | None = None
     """JSON of `unit_fields`, where it was asked for."""
     final: bool = False
-    """There is nothing to wait for."""
+    """No more lines will come."""
 
     @property
     def position(self) -> str:

@@ -1,6 +1,6 @@
-"""One switch, stop or removal at a time on a host, and who is at it.
+"""The host's lock: one switch, stop or removal at a time, and who holds it.
 
-The lock is flock(2) on one file; the file says who holds it, so that whoever meets it can name
+The lock is flock(2) on one file. The file says who holds it, so that a second caller can name
 them, and so that a watch knows who had an engine stopped. What a holder that died left behind is
 recognised by the start time of its process.
 
@@ -30,7 +30,7 @@ WRITTEN_S = 1.0
 
 
 class Busy(Failed):
-    """Somebody else is at it; the text is one sentence with who, since when and what to do."""
+    """The lock is held; the text is one sentence with the holder, since when, and what to do."""
 
 
 @dataclass(frozen=True)
@@ -49,7 +49,7 @@ class Holder:
         return (
             f"a {self.what} runs on this host (pid {self.pid}, since {self.since}): "
             f"wait until it has ended (journalctl -fu sglangctl-switch, or ps {self.pid}), "
-            "then call this again"
+            "then run it again"
         )
 
 
@@ -87,8 +87,8 @@ def locked(paths: Paths, engine: str, what: str) -> Iterator[None]:
 
 
 def holder(paths: Paths) -> Holder | None:
-    """Who has the lock now; None when nobody has, or when we are not root and may not know.
-    Reading it never stands in a holder's way."""
+    """Who holds the lock now; None when nobody does, or when we are not root.
+    Reading never blocks a holder."""
     try:
         document: Any = json.loads((paths.root / LOCK).read_text(encoding="utf-8"))
         found = Holder(**{**document, "what": harmless(str(document["what"]))})
@@ -107,6 +107,6 @@ def _met(paths: Paths) -> str:
         if time.monotonic() >= end:
             return (
                 "another sglangctl has this host's lock: wait until it has ended "
-                f"(fuser -v /{LOCK} names it), then call this again"
+                f"(fuser -v /{LOCK} names it), then run it again"
             )
         time.sleep(0.05)

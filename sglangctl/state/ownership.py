@@ -1,5 +1,5 @@
-"""What we put on a host, told from what others put there: nothing of theirs is overwritten or
-deleted, whatever its name."""
+"""Which files on a host are from sglang-provision: files of others are never overwritten or
+deleted, whatever their names."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ HEAD = "# Made by sglang-provision"
 MARKER = "sglang-provision.json"
 """In each finished venv of ours."""
 FIND_S = 600.0
-"""For a look through a folder of ours, on a slow disk."""
+"""Time limit of a search through one of our folders, on a slow disk."""
 WEIGHTS = ("*.safetensors", "*.gguf", "pytorch_model*.bin", "consolidated*.pth")
 
 
@@ -45,7 +45,7 @@ def weights_in(folder: Path) -> Path | None:
     if not result.ok:
         said = (result.stderr.strip().splitlines() or ["find gave no reason"])[0]
         raise Failed(
-            f"{folder} cannot be searched for weights ({said}); look at it, then call this again"
+            f"{folder} cannot be searched for weights ({said}); look at it, then run it again"
         )
     return None
 
@@ -65,9 +65,9 @@ def programs(paths: Paths) -> list[Path]:
 
 
 def users(paths: Paths) -> list[str]:
-    """The users that a deploy made and wrote down, as far as they still are who they were.
+    """The users that a deploy created and recorded, if their entries are unchanged.
 
-    Not by their comment: every user can give itself any (chfn).
+    A user's comment is no proof: every user can set its own (chfn).
     """
     found = []
     for record in sorted(paths.users.glob("*")):

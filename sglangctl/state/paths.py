@@ -1,4 +1,4 @@
-"""Where things lie on the host. `root` moves the whole tree, for tests."""
+"""Paths on the host. `root` moves the whole tree, for tests."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ def default_root() -> Path:
 
 @dataclass(frozen=True)
 class Paths:
-    """The names on the host that design and README promise."""
+    """All paths on the host."""
 
     root: Path = field(default_factory=default_root)
 

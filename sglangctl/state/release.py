@@ -58,7 +58,7 @@ class State:
 
 
 def link_target(name: str, link: str, paths: Paths) -> str | None:
-    """The digest that `current`, `previous` or `known-good` names; None when it is not there."""
+    """The digest that `current`, `previous` or `known-good` names; None when it does not exist."""
     try:
         return Path(os.readlink(paths.engine_state(name) / link)).name
     except OSError:
@@ -128,7 +128,7 @@ def stage(name: str, document: Any, paths: Paths) -> str:
     try:
         gid = pwd.getpwnam(user).pw_gid
     except KeyError:
-        raise Failed(f"the user {user!r} is not there: deploy again") from None
+        raise Failed(f"the user {user!r} is missing: deploy again") from None
     if folder.is_dir() and _same(folder, files, gid):
         return digest
     folder.parent.mkdir(mode=0o755, parents=True, exist_ok=True)
@@ -267,7 +267,7 @@ def all_secrets(name: str, paths: Paths) -> list[str]:
 
 
 def check_whole(name: str, digest: str, paths: Paths) -> None:
-    """Failed where a release or the environment that it starts from is not there."""
+    """Failed where a release or the environment that it starts from does not exist."""
     venv = manifest(name, digest, paths).get("venv")
     if isinstance(venv, str) and not (paths.root / venv.lstrip("/")).is_dir():
         raise Failed(

@@ -1,4 +1,4 @@
-"""sd_notify(3): tell systemd that we are up, and what to show in `systemctl status`."""
+"""sd_notify(3): tells systemd that this program is ready, and what to show in `systemctl status`."""
 
 from __future__ import annotations
 

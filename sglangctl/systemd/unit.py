@@ -202,9 +202,9 @@ def returncode(code: int, status: int) -> int:
 
 
 def show(names: Iterable[str], timeout_s: float = 30.0) -> dict[str, Unit] | None:
-    """Name as asked -> unit; None when systemd does not answer (or is not there).
+    """Name as asked -> unit; None when systemd does not answer, or is not the init.
 
-    A unit that is not there has LoadState=not-found and ActiveState=inactive.
+    A unit that does not exist has LoadState=not-found and ActiveState=inactive.
     """
     asked = list(dict.fromkeys(names))
     if not asked:
@@ -223,7 +223,7 @@ def show(names: Iterable[str], timeout_s: float = 30.0) -> dict[str, Unit] | Non
 
 
 def find(name: str) -> Unit | None:
-    """One unit; None without systemd, or when the unit is not there."""
+    """One unit; None without systemd, or when the unit does not exist."""
     found = (show([name]) or {}).get(name)
     return found if found is not None and found.exists else None
 

@@ -18,29 +18,29 @@ class Why:
     next_step: str
 
 
-_DEPLOY = "deploy again, which makes it anew"
+_DEPLOY = "deploy again: it is created again"
 _STEPS: dict[int, tuple[str, str, str]] = {
-    200: ("CHDIR", "its working folder is not there or closed to its user", _DEPLOY),
+    200: ("CHDIR", "its working folder is missing or not readable for its user", _DEPLOY),
     203: (
         "EXEC",
-        "its program, or the interpreter of it, is not there or may not be executed",
-        "deploy again, which makes the venv anew; ExecStart is in: systemctl cat UNIT",
+        "its program, or the interpreter of it, is missing or may not be executed",
+        "deploy again: the venv is created again; ExecStart is in: systemctl cat UNIT",
     ),
     205: ("LIMITS", "a resource limit of the unit cannot be set", ""),
     206: ("OOM_ADJUST", "OOMScoreAdjust cannot be set", ""),
     209: (
         "STDOUT",
-        "its log cannot be opened: the folder is not there, or the disk is full",
-        "df /var/log; deploy again, which makes the folder anew",
+        "its log cannot be opened: the folder is missing, or the disk is full",
+        "df /var/log; deploy again: the folder is created again",
     ),
-    216: ("GROUP", "the group of its user is not there", _DEPLOY),
-    217: ("USER", "the user that it runs as is not there", _DEPLOY),
+    216: ("GROUP", "the group of its user does not exist", _DEPLOY),
+    217: ("USER", "the user that it runs as does not exist", _DEPLOY),
     218: ("CAPABILITIES", "its capabilities cannot be set", ""),
     219: ("CGROUP", "its control group cannot be made", ""),
     222: ("STDERR", "its log cannot be opened", "df /var/log; deploy again"),
     226: (
         "NAMESPACE",
-        "its sandbox cannot be made: a path that the unit names is not there, or this machine "
+        "its sandbox cannot be made: a path that the unit names is missing, or this machine "
         "allows no mounts (a container)",
         "journalctl -u UNIT -n 20 names the path",
     ),
@@ -54,9 +54,9 @@ _STEPS: dict[int, tuple[str, str, str]] = {
 }
 _RESULTS = {
     "resources": (
-        "systemd could not prepare the start: a file that the unit names is not there (an "
+        "systemd could not prepare the start: a file that the unit names is missing (an "
         "environment file of the release), or there was no room for another process",
-        "journalctl -u UNIT -n 20 names it; deploy again, which makes the release anew",
+        "journalctl -u UNIT -n 20 names it; deploy again: the release is written again",
     ),
     "oom-kill": ("the kernel's OOM killer ended it", "journalctl -k -n 50"),
     "timeout": ("it did not start or stop within the unit's time", ""),

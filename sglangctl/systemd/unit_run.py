@@ -65,7 +65,7 @@ def exit_of(unit: str, invocation_id: str, pid: int, patience_s: float = 1.5) ->
 
 
 def logged_exit(invocation_id: str) -> int | None:
-    """The end of a run's main process from the system's journal, None if it is not there."""
+    """The end of a run's main process from the system's journal, None if it does not exist."""
     for entry in reversed(logged(invocation_id, UNIT_PROCESS_EXITED)):
         if entry.get("COMMAND", "ExecStart") != "ExecStart":
             continue  # ExecStartPost and the like end under the same message id

@@ -1,4 +1,4 @@
-"""A sign of life every ten seconds while something is waited for that says nothing itself."""
+"""A progress line every ten seconds during a wait that prints nothing itself."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""An OSError as one sentence for the operator: what it was about, and what to do."""
+"""An OSError as one sentence for the operator: the file or resource, the reason, and what to do."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ import os
 _FULL = (errno.ENOSPC, errno.EDQUOT)
 _SUDO = (errno.EACCES, errno.EPERM)
 _WORDS = {
-    errno.ENOENT: "{path} is not there",
+    errno.ENOENT: "{path} does not exist",
     errno.ENOTDIR: "{path} cannot be reached: a part of it is not a folder",
     errno.EISDIR: "{path} is a folder",
     errno.EROFS: "{path} cannot be written: its file system is read-only (dmesg | tail says why)",
@@ -21,7 +21,7 @@ _WORDS = {
 
 
 def sentence(error: OSError) -> str:
-    """The error's path and reason in words; never `[Errno n]`."""
+    """The error's path and reason as text; never `[Errno n]`."""
     path = next((os.fsdecode(name) for name in _names(error)), "")
     if error.errno in _FULL:
         where = os.path.dirname(path) or "."
@@ -40,7 +40,7 @@ def sentence(error: OSError) -> str:
 
 
 def words(error: Exception) -> str:
-    """`sentence` where it is an OSError, else what the error says of itself."""
+    """`sentence` for an OSError, else the error's own message."""
     return sentence(error) if isinstance(error, OSError) else str(error)
 
 

@@ -1,4 +1,4 @@
-"""Untrusted text (logs, titles, paths, model names) made harmless for a terminal."""
+"""Untrusted text (logs, titles, paths, model names) escaped for a terminal."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Reading fields of untrusted events: a value of the wrong kind is an absent one."""
+"""Reading fields of untrusted events: a value of the wrong type counts as absent."""
 
 from __future__ import annotations
 

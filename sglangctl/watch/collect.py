@@ -362,7 +362,7 @@ class Collection:
     def _take_broken_proof(self, defect: Exception) -> None:
         """A question that broke off has proven nothing, and that is what the journal says."""
         name = error_name(defect)
-        fault = f"a defect of sglangctl broke the proof off: {name}: {defect}"[:300]
+        fault = f"the proof ended with an internal error: {name}: {defect}"[:300]
         broken = Generation(None, name, 0.0, text_ok=False, fault=fault)
         self.recorder.record(self.run.t(), "generate", **broken.event())
         self._proof_due = time.monotonic() + PROOF_AGAIN_S
@@ -372,7 +372,7 @@ class Collection:
         name = error_name(defect)
         if name not in self._defects:
             self._defects.add(name)
-            self._show(f"goes on after a defect of sglangctl: {name}: {defect}; please report it")
+            self._show(f"continues after an internal error: {name}: {defect}; please report it")
 
     def _note_stop(self) -> None:
         if (

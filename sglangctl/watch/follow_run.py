@@ -148,7 +148,7 @@ class Follow:
         try:
             readiness = load_engine(self.config.name, self.paths).readiness
         except ConfigError as error:
-            self._show(f"{self.config.name}: goes on with what it knew: {error}")
+            self._show(f"{self.config.name}: keeps the configuration that it had: {error}")
             return
         if readiness.asked != self._collection.config.readiness.asked:
             self._collection.ask_anew(readiness)
@@ -190,7 +190,7 @@ class Follow:
 
     def _lost(self, error: OSError) -> None:
         error.filename = error.filename or str(self.file)
-        self._show(f"{self.config.name}: goes on without a journal: {os_errors.sentence(error)}")
+        self._show(f"{self.config.name}: continues without a journal: {os_errors.sentence(error)}")
 
     def _changed(self, assessment: Assessment) -> None:
         if assessment.outcome != "unresponsive":

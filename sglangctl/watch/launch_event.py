@@ -58,7 +58,7 @@ def fields(
 
 
 def environment(release: Path, masker: Masker) -> dict[str, str]:
-    """The variables of the live release; what may not be read or is not there is left out."""
+    """The variables of the live release; what may not be read or does not exist is left out."""
     merged: dict[str, str] = {}
     for name in ("nccl.env", "engine.env"):
         try:

@@ -163,7 +163,9 @@ class Logtail:
         try:
             found = os.stat(self.path)
         except OSError:
-            return False  # renamed, the new one is not there yet: the old one may still be written
+            return (
+                False  # renamed, the new one does not exist yet: the old one may still be written
+            )
         return (found.st_dev, found.st_ino) != self._identity
 
     def _read(self, pieces: list[Piece]) -> None:

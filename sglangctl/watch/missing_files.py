@@ -1,4 +1,4 @@
-"""Files that the log calls missing: are they there, and closed to the engine's user?
+"""Files that the log calls missing: do they exist, but are not readable for the engine's user?
 
 SGLang says "No such file or directory" of a weight file that it may not read. Only files of the
 model and the drafter are looked at, and nothing is opened: the log may name any path.
@@ -49,7 +49,7 @@ def closed(text: str, folders: Iterable[str], user: str) -> dict[str, str]:
 
 
 def _why(path: str, user: str, uid: int, groups: set[int]) -> str:
-    """The first part of the path that is closed to the user; empty: none, or it is not there."""
+    """The first part of the path that is closed to the user; empty: none, or it does not exist."""
     if uid == 0:
         return ""
     try:
@@ -79,4 +79,4 @@ def _may(found: os.stat_result, uid: int, groups: set[int], needed: int) -> bool
 
 def _words(path: str, found: os.stat_result, user: str, what: str) -> str:
     mode = f"mode {stat.S_IMODE(found.st_mode):04o}, owner {found.st_uid}:{found.st_gid}"
-    return f"it is there: the {what} {path} ({mode}) is closed to {user}"
+    return f"it exists, but the {what} {path} ({mode}) is not readable for {user}"

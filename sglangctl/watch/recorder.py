@@ -1,4 +1,4 @@
-"""What goes into the journal, and the fold beside it.
+"""Writes the journal, and feeds the same events to the fold.
 
 The fold is fed everything. The file gets everything while the engine starts or something is
 wrong; while it serves, changes and one line a minute of each kind. What a full disk has no room for

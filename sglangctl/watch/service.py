@@ -120,7 +120,7 @@ class Watch:
         try:
             self.config = load_engine(self.config.name, self.paths)
         except ConfigError as error:
-            _show(f"{self.config.name}: goes on with what it knew: {error}")
+            _show(f"{self.config.name}: keeps the configuration that it had: {error}")
 
     def _superseded(self, run_id: str) -> bool:
         return self.stopped or unit_run.invocation(self.config.unit) not in (None, run_id)

@@ -34,7 +34,7 @@ def group_of(user: str) -> int:
 
 
 def prepare(config: EngineConfig, paths: Paths) -> Path:
-    """The engine's `starts`, made if it is not there; OSError when it cannot be."""
+    """The engine's `starts`, made if it does not exist; OSError when it cannot be."""
     folder = paths.starts(config.name)
     folder.parent.mkdir(parents=True, exist_ok=True)
     _folder(folder, group_of(config.user))

@@ -21,7 +21,7 @@ def refusal(path: Path, error: OSError) -> Finding:
         return Finding(
             "weights-unreadable",
             FAIL,
-            f"{text} is there and user {_user()} cannot read it: {what}",
+            f"{text} exists, but user {_user()} cannot read it: {what}",
             f"as root: chmod o+rX {shown(str(_parted(path)))} (or give its group to that user)",
         )
     if os.path.islink(path) and not path.exists():
@@ -29,11 +29,11 @@ def refusal(path: Path, error: OSError) -> Finding:
         return Finding(
             "weights-missing",
             FAIL,
-            f"{text} is a link to {target}, which is not there",
-            "fetch that file again, or copy the folder with cp -L",
+            f"{text} is a link to {target}, which does not exist",
+            "download that file again, or copy the folder with cp -L",
         )
     if isinstance(error, FileNotFoundError):
-        return Finding("weights-missing", FAIL, f"{text} is missing", "fetch that file again")
+        return Finding("weights-missing", FAIL, f"{text} is missing", "download that file again")
     return Finding("weights-unreadable", FAIL, f"{text}: {error.strerror or error}", "dmesg | tail")
 
 

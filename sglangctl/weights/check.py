@@ -25,7 +25,7 @@ NAMED = 3
 """Missing tensors or files that a sentence names; the rest is counted."""
 TOKENIZERS = ("tokenizer.json", "tokenizer.model", "tiktoken.model", "vocab.json", "tekken.json")
 TEMPLATES = ("chat_template.jinja", "chat_template.json")
-AGAIN = "fetch it again: its source has the whole file"
+AGAIN = "download it again: its source has the complete file"
 
 
 @dataclass
@@ -131,11 +131,11 @@ def _json(contents: Contents, name: str, findings: list[Finding]) -> dict[str, A
     try:
         document = json.loads(data)
     except (ValueError, RecursionError):
-        said = "is empty" if not data else "is not whole JSON"
+        said = "is empty" if not data else "is incomplete or not JSON"
         findings.append(Finding("weights-corrupt", FAIL, f"{name} {said}", AGAIN))
         return None
     if not isinstance(document, dict):
-        findings.append(Finding("weights-corrupt", FAIL, f"{name} is no JSON object", AGAIN))
+        findings.append(Finding("weights-corrupt", FAIL, f"{name} is not a JSON object", AGAIN))
         return None
     return document
 
@@ -253,7 +253,7 @@ def _check_tokenizer(contents: Contents, findings: list[Finding]) -> None:
                 "tokenizer-missing",
                 FAIL,
                 f"no tokenizer is in {shown(str(contents.folder))} (tokenizer.json or the like)",
-                "fetch its files, or name another folder: flags: {tokenizer-path: FOLDER}",
+                "download its files, or name another folder: flags: {tokenizer-path: FOLDER}",
             )
         )
     _json(contents, "tokenizer.json", findings)

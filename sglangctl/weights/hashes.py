@@ -147,6 +147,6 @@ def _compared(name: str, wanted: str, found: str) -> list[Finding]:
             "weights-corrupt",
             FAIL,
             f"{shown(name)} has the sha256 {found[:16]}…, its source says {wanted[:16]}…",
-            "fetch that file again",
+            "download that file again",
         )
     ]

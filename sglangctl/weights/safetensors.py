@@ -53,12 +53,12 @@ def read(path: str | os.PathLike[str]) -> Header:
     try:
         size = os.fstat(descriptor).st_size
         if size < 8:
-            raise Damaged(f"it has {size} bytes: that is no safetensors file")
+            raise Damaged(f"it has {size} bytes: not a safetensors file")
         length = int.from_bytes(os.pread(descriptor, 8, 0), "little")
         if length > LARGEST_HEADER:
             raise Damaged(_not_a_header(os.pread(descriptor, 64, 0), length))
         if length > size - 8:
-            raise Damaged(f"it is cut: its header has {length} bytes, the file has {size}")
+            raise Damaged(f"it is truncated: its header has {length} bytes, the file has {size}")
         return check(_whole(descriptor, length), size - 8 - length)
     finally:
         os.close(descriptor)
@@ -87,7 +87,7 @@ def check(header: bytes, data_bytes: int) -> Header:
         reached = end
     if reached > data_bytes:
         raise Damaged(
-            f"it is cut: {reached - data_bytes} of its {reached} bytes of tensors are missing"
+            f"it is truncated: {reached - data_bytes} of its {reached} bytes of tensors are missing"
         )
     if reached < data_bytes:
         raise Damaged(f"{data_bytes - reached} bytes follow its last tensor")
@@ -113,10 +113,10 @@ def _whole(descriptor: int, length: int) -> bytes:
 
 def _not_a_header(first: bytes, length: int) -> str:
     if first.startswith(b"version https://git-lfs"):
-        return "it is a Git LFS pointer, not the weights: git lfs pull, or fetch the file anew"
+        return "it is a Git LFS pointer, not the weights: git lfs pull, or download the file again"
     if first.lstrip().lower().startswith((b"<!doctype", b"<html", b"{")):
-        return "it begins with text: what was fetched is an error page, not the weights"
-    return f"its header would have {length} bytes: that is no safetensors file"
+        return "it begins with text: an error page was downloaded, not the weights"
+    return f"its header would have {length} bytes: not a safetensors file"
 
 
 def _no_name_twice(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
@@ -136,7 +136,7 @@ def _span(name: str, entry: Any) -> tuple[int, int]:
         raise Damaged(f"tensor {shown(name)} has the unknown dtype {shown(str(entry['dtype']))}")
     shape, offsets = entry["shape"], entry["data_offsets"]
     if not _sizes(shape) or not _sizes(offsets) or len(offsets) != 2:
-        raise Damaged(f"tensor {shown(name)} has a shape or offsets that are no sizes")
+        raise Damaged(f"tensor {shown(name)} has a shape or offsets that are not sizes")
     for size in shape:
         bits *= size
         if bits >= 1 << 64:

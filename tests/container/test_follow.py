@@ -247,7 +247,7 @@ def test_a_host_that_stays_away_fails_alone(
     assert report[hosts["steady"].ip]["outcome"] == "ok"
     gone = report[hosts["gone"].ip]
     assert gone["outcome"] == "failed"
-    assert re.search("cannot be reached.*the work goes on there", str(gone["messages"]))
+    assert re.search("cannot be reached.*the work continues there", str(gone["messages"]))
 
 
 def test_ctrl_c_leaves_the_work_running(
@@ -265,7 +265,7 @@ def test_ctrl_c_leaves_the_work_running(
     assert run.end(15) == 1, run.text()
     assert run.elapsed() - pressed < 10
     for host in hosts.values():
-        run.wait_for(host, "interrupted: the work goes on on the host")
+        run.wait_for(host, "interrupted: the work continues on the host")
         host.exec("systemctl", "is-active", "sglang-demo.service", "sglang-watch@demo.service")
         assert "interrupted" in str(run.report()[host.ip]["messages"])
     assert len(complete(hosts["one"])) > before

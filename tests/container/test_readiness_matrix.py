@@ -303,7 +303,7 @@ def test_broken_model(engine: EngineUnit, name: str, script: str, cause: str) ->
 
 
 def test_missing_model(engine: EngineUnit) -> None:
-    # The unit's RequiresMountsFor and systemd have nothing against a folder that is not there.
+    # The unit's RequiresMountsFor and systemd have nothing against a folder that does not exist.
     started(engine, model={"path": "/models/nowhere", "served_name": "tiny"})
     failed(engine, "model-missing", "model-not-found")
 

@@ -94,7 +94,7 @@ PHASES = ["importing", "connecting", "loading", "allocating", "binding", "warmin
         ("User=nobody-there", "217/USER"),
         ("WorkingDirectory=/nowhere", "200/CHDIR"),
         ("ReadWritePaths=/nowhere/x", "226/NAMESPACE"),
-        ("EnvironmentFile=/nowhere/x.env", "a file that the unit names is not there"),
+        ("EnvironmentFile=/nowhere/x.env", "a file that the unit names is missing"),
         ("ExecStart=\nExecStart=/opt/sglang/venvs/gone/bin/python -m sglang", "203/EXEC"),
         ("StandardOutput=append:/nowhere/x.log", "209/STDOUT"),  # here the watch sees a process
     ],

@@ -325,7 +325,7 @@ def test_what_cannot_come_to_its_end_is_not_begun(host: Host, tmp_path: Path) ->
     assert done.returncode == 1, text_of(done)
     assert "/models/gone is not on the host" in text_of(done)
     assert "port 22 is held by sshd" in text_of(done)
-    assert "nothing was touched" in text_of(done)
+    assert "nothing was changed" in text_of(done)
     after = host.exec("sh", "-c", f"{CONFIGURED}; ls /opt/sglang/venvs", check=False).stdout
     assert after == before
 

@@ -75,7 +75,7 @@ def build(request: Request, paths: Paths) -> cache.Entry:
     except OSError as error:
         full = error.errno == 28
         sentence = "the disk is full" if full else os_errors.sentence(error)
-        step = f"free space under {paths.kernel_cache}, then deploy again: it goes on where it was"
+        step = f"free space under {paths.kernel_cache}, then deploy again: it continues where it stopped"
         record("end", outcome="failed", text=sentence, next_step=step)
         raise BuildError(sentence, step) from None
     finally:
@@ -152,7 +152,7 @@ def _finish(request: Request, built: Path, root: Path, facts: dict[str, Any]) ->
             built, target, request.distribution, request.minimum, json.dumps(facts, indent=1)
         )
     except Unusable as error:
-        raise BuildError(str(error), "look at kernel.git.commit") from None
+        raise BuildError(str(error), "check kernel.git.commit") from None
 
 
 def _prove(

@@ -37,7 +37,7 @@ def run(
     folder: Path | None = None,
 ) -> Outcome:
     """Run `argv` to its end, each line of its output into `log` and to `on_line` with the memory
-    in use (MiB). OSError when the program is not there."""
+    in use (MiB). OSError when the program does not exist."""
     outcome = Outcome(0)
     with open(log, "ab") as file:
         said = CREDENTIALS.sub("://***@", " ".join(map(str, argv)))

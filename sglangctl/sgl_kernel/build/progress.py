@@ -84,30 +84,30 @@ FAULTS = (
     (
         r"CMake ([\d.]+) or higher is required",
         "the source needs CMake {0} or later",
-        "let the build get CMake from PyPI: look at the build's environment in its log",
+        "let the build get CMake from PyPI: check the build's environment in its log",
     ),
     (
         r"Could not resolve host|Failed to clone repository|Failed to connect|download .* failed"
         r"|Failed to download|status_code: [1-9]",
         "third-party sources could not be fetched",
-        "give the build host a way to github.com, a mirror (kernel.cmake_args: "
+        "give the build host network access to github.com, a mirror (kernel.cmake_args: "
         "[-DGITHUB_ARTIFACTORY=host]) or folders (-DFETCHCONTENT_SOURCE_DIR_<NAME>=...)",
     ),
     (
         r"No module named 'torch'",
         "the build's environment has no torch",
-        "look at the build's environment in its log",
+        "check the build's environment in its log",
     ),
     (
         r"patch does not apply|patch failed",
         "a patch does not fit this commit",
-        "make the patch anew for kernel.git.commit, or drop it from kernel.patches",
+        "rebase the patch on kernel.git.commit, or drop it from kernel.patches",
     ),
     (
         r"No matching distribution found for (\S+)|Could not find a version that satisfies the "
         r"requirement (\S+)",
         "pip cannot get {0}",
-        "check the host's way to its package index (install.pip_arguments)",
+        "check the host's network access to its package index (install.pip_arguments)",
     ),
     (
         r"command 'g\+\+' failed|No CMAKE_CXX_COMPILER could be found",

@@ -18,7 +18,7 @@ from sglangctl.sgl_kernel.build.record import BuildError
 from sglangctl.sgl_kernel.build.request import SUBDIRECTORIES, Request
 
 STAMP = ".sglangctl-source.json"
-NETWORK = "give the build host a way to kernel.git.url, or name a copy that it can reach"
+NETWORK = "give the build host network access to kernel.git.url, or name a copy that it can reach"
 
 
 @dataclass(frozen=True)
@@ -43,7 +43,7 @@ def prepare(request: Request, folder: Path, log: Path) -> Source:
                 target,
                 log,
                 f"the patch {patch.name} does not fit {request.inputs.commit[:12]}",
-                "make the patch anew for kernel.git.commit, or drop it from kernel.patches",
+                "rebase the patch on kernel.git.commit, or drop it from kernel.patches",
             )
         (target / STAMP).write_text(json.dumps(wanted))
     project = find_project(target, request.subdirectory)
@@ -76,7 +76,7 @@ def find_project(target: Path, subdirectory: str | None) -> Path:
     places = subdirectory or ", ".join(SUBDIRECTORIES)
     raise BuildError(
         f"this commit has no kernel source (pyproject.toml, CMakeLists.txt) in {places}",
-        "look at kernel.git: the commit must be one of SGLang's repository, or set git.path",
+        "check kernel.git: the commit must be one of SGLang's repository, or set git.path",
     )
 
 
@@ -89,7 +89,7 @@ def _fetch(request: Request, target: Path, log: Path) -> None:
         target,
         log,
         "git refuses kernel.git.url",
-        "look at kernel.git.url",
+        "check kernel.git.url",
     )
     # One commit is enough, where the server gives out commits by their id; else everything.
     shallow = command_line.run(
@@ -108,7 +108,7 @@ def _fetch(request: Request, target: Path, log: Path) -> None:
         target,
         log,
         f"{request.git_url} has no commit {commit}",
-        "look at kernel.git.commit",
+        "check kernel.git.commit",
     )
 
 

@@ -224,7 +224,7 @@ def judge(
             number, ("kernel-broken", f"it died of {number.name}", ANEW)
         )
         return _with(facts, FAILED, f"{STAGES.get(stage, stage)}: {sentence}", cause, step)
-    last = lines[0].strip() if lines else f"exit status {returncode}, without a word"
+    last = lines[0].strip() if lines else f"exit status {returncode}, without output"
     sentence = f"{STAGES.get(stage, stage)}: {last[:300]}"
     return _with(facts, FAILED, sentence, "unknown", "see the evidence")
 

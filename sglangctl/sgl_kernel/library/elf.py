@@ -54,7 +54,7 @@ class SharedObject:
             self._dynamic = self._entries()
         except (struct.error, IndexError):
             self._data.close()
-            raise ElfError(f"cut short at {path.stat().st_size} bytes") from None
+            raise ElfError(f"truncated at {path.stat().st_size} bytes") from None
         except ElfError:
             self._data.close()
             raise
@@ -131,7 +131,7 @@ class SharedObject:
             if kind == PT_LOAD:
                 end = max(end, offset + length)
         if end > size:
-            raise ElfError(f"cut short: {size} of at least {end} bytes")
+            raise ElfError(f"truncated: {size} of at least {end} bytes")
         return MACHINES.get(machine, f"machine {machine}"), segments
 
     def _entries(self) -> list[tuple[int, int]]:

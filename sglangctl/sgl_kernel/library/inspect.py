@@ -60,7 +60,7 @@ def inspect_wheel(
                 unpacked.unlink()
             return judge(subject, sm, cuobjdump, venv)
     except (zipfile.BadZipFile, MetadataError, EOFError) as error:
-        return Inspection(str(path), "incomplete", f"not a whole wheel: {error}", sm=sm)
+        return Inspection(str(path), "incomplete", f"not a complete wheel: {error}", sm=sm)
 
 
 def inspect_folder(
@@ -79,7 +79,10 @@ def inspect_folder(
     if len(folders) > 1:
         both = ", ".join(folder.name[: -len(".dist-info")] for folder in folders)
         return Inspection(
-            target, "mixed", f"{both} are both installed over one folder; install one anew", sm=sm
+            target,
+            "mixed",
+            f"{both} are both installed over one folder; reinstall one of them",
+            sm=sm,
         )
     try:
         metadata = from_folder(folders[0]) if folders else None
@@ -98,12 +101,12 @@ def inspect_folder(
             return named(metadata, sm, target).with_verdict(
                 "mixed",
                 f"{strangers[0]} is not of {metadata.distribution} {metadata.version}: the "
-                "leftover of another installation; install the kernel anew",
+                "leftover of another installation; reinstall the kernel",
             )
         gone = missing(root, folders[0])
         if gone:
             return named(metadata, sm, target).with_verdict(
-                "incomplete", f"{gone[0]}; install the kernel anew"
+                "incomplete", f"{gone[0]}; reinstall the kernel"
             )
     elif not (root / "sgl_kernel").is_dir():
         return Inspection(target, "incomplete", "no kernel is installed here", sm=sm)

@@ -121,7 +121,7 @@ def leftovers(site: Path, dist_info: Path) -> list[str]:
 
 
 def missing(site: Path, dist_info: Path) -> list[str]:
-    """What RECORD lists under sgl_kernel/ and is not there, or has another size."""
+    """What RECORD lists under sgl_kernel/ and does not exist, or has another size."""
     found = []
     for name, size in record(dist_info):
         if not name.startswith("sgl_kernel/") or name.endswith(".pyc"):

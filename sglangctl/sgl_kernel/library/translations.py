@@ -29,7 +29,7 @@ def row(
     return Translation(re.compile(pattern), cause, sentence, next_step, outcome)
 
 
-ANEW = "deploy again: it installs the kernel anew"
+ANEW = "deploy again: it reinstalls the kernel"
 TRANSLATIONS = (
     row(
         r"undefined symbol: (?P<symbol>\S+)",
@@ -55,7 +55,7 @@ TRANSLATIONS = (
         r"(?P<library>\S+\.so[.\d]*): (?:file too short|invalid ELF header|cannot read file data"
         r"|ELF load command .*(?:past end|beyond))|file too short|past end of file",
         "kernel-broken",
-        "a library of the kernel is cut short ({library})",
+        "a library of the kernel is truncated ({library})",
         ANEW,
     ),
     row(
@@ -109,11 +109,11 @@ TRANSLATIONS = (
         r"Could not load any common_ops library",
         "kernel-broken",
         "the kernel's loader finds no library that it can load",
-        "sglangctl kernel inspect installed names why; deploying again installs it anew",
+        "sglangctl kernel inspect installed names why; deploy again to reinstall it",
     ),
 )
 SIGNALS = {
-    signal.SIGBUS: ("kernel-broken", "a library is cut short (SIGBUS while loading it)", ANEW),
+    signal.SIGBUS: ("kernel-broken", "a library is truncated (SIGBUS while loading it)", ANEW),
     signal.SIGSEGV: ("kernel-broken", "it crashed (SIGSEGV)", "sglangctl kernel inspect installed"),
     signal.SIGILL: ("kernel-broken", "it uses instructions that this processor lacks", ANEW),
     signal.SIGKILL: ("host-out-of-memory", "it was killed (SIGKILL)", "dmesg | grep -i oom"),

@@ -255,7 +255,7 @@ def test_a_deploy_file_of_another_name_says_itself_what_it_needs(desk: Desk) -> 
     done = desk.run("mine.py", "-y")
     told = "hosts.@local.engines.e.prot: found".replace("@local", '"@local"')
     assert done.order(told, CONNECTED) == [told, CONNECTED]
-    assert "the inventory is wrong, nothing was touched:" in done.text and done.status == 1
+    assert "the inventory is wrong, nothing was changed:" in done.text and done.status == 1
 
 
 def key_file(path: Path, passphrase: str | None = None) -> Path:
@@ -273,7 +273,7 @@ def test_a_key_of_one_host_does_not_end_the_run(desk: Desk) -> None:
     desk.write(GOOD, *(line.replace("no_key:", "no-key:", 1) for line in hosts))
     done = desk.run("-y", "exec", "--", "echo", "reached")
     assert "[@local] reached" in done.text and done.status == 1
-    assert f'found "{desk.folder}/gone", which is not there; allowed: a private key' in done.text
+    assert f'found "{desk.folder}/gone", which does not exist; allowed: a private key' in done.text
     assert f'found "{desk.folder}/locked", which is locked with a passphrase' in done.text
     assert f'found "{desk.folder}/no_key", which is no private key' in done.text
     assert "Traceback" not in done.text and "exception" not in done.text
@@ -302,7 +302,7 @@ def test_an_ssh_configuration_that_pyinfra_cannot_bear_hits_its_host_alone(
     done = desk.run("-y", "exec", "--", "echo", "reached")
     assert "[@local] reached" in done.text and done.status == 1
     assert "[h] cannot be connected to: " in done.text
-    assert "look at `ssh` of this host in the inventory" in done.text
+    assert "check `ssh` of this host in the inventory" in done.text
     assert "Traceback" not in done.text and "exception" not in done.text
 
 

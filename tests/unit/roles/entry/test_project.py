@@ -73,4 +73,4 @@ def test_a_relative_inventory_is_found_from_another_folder(
     monkeypatch.setenv("SGLANG_INVENTORY", "fleet.yml")
     assert verify.run([]) == 2
     said = capfd.readouterr().err
-    assert "is not there" not in said and 'did you mean "model"?' in said
+    assert "does not exist" not in said and 'did you mean "model"?' in said

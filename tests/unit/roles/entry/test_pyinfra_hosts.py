@@ -61,12 +61,12 @@ def test_pyinfra_gets_hosts_and_their_data(tmp_path: Path, inventory) -> None:
     done = pyinfra(tmp_path, "debug-inventory", SGLANG_INVENTORY=path, K="sk-planted-0123456789")
     assert done.returncode == 0, done.stderr
     output = done.stdout + done.stderr
-    assert f'found \\"{tmp_path}/keys/id\\", which is not there' in output
+    assert f'found \\"{tmp_path}/keys/id\\", which does not exist' in output
     (tmp_path / "keys").mkdir()
     paramiko.RSAKey.generate(1024).write_private_key_file(str(tmp_path / "keys/id"))
     done = pyinfra(tmp_path, "debug-inventory", SGLANG_INVENTORY=path, K="sk-planted-0123456789")
     output = done.stdout + done.stderr
-    assert "is not there" not in output
+    assert "does not exist" not in output
     for text in ('"ssh_user": "admin"', '"ssh_port": 2222', f"{tmp_path}/keys/id", '"_sudo": true'):
         assert text in output
     assert '"api_key": "***"' in output

@@ -96,7 +96,7 @@ def test_a_wrong_host_fails_alone(load) -> None:
 
 
 def test_no_usable_file_is_fatal(load, tmp_path: Path) -> None:
-    with pytest.raises(InventoryError, match=r"nothing\.yml is not there"):
+    with pytest.raises(InventoryError, match=r"nothing\.yml does not exist"):
         load_inventory(tmp_path / "nothing.yml")
     for text, message in (
         ("", "an empty file"),

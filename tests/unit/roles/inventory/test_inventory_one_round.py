@@ -84,7 +84,7 @@ def test_engines_are_compared_although_one_is_wrong_elsewhere() -> None:
 )
 def test_nothing_is_told_that_only_follows(body: str, place: str) -> None:
     found = set(places(engine_errors(body)))
-    # A patch that is not there is a mistake of its own.
+    # A patch that does not exist is a mistake of its own.
     assert found - {"kernel.patches[0]"} == set(place.split()), found
 
 

@@ -321,7 +321,7 @@ def test_systemd_has_nothing_to_say(tmp_path: Path, hardening: str) -> None:
     unit = render(spec, venv=venv_path(spec)).files["sglang.service"]
     root = system_root(tmp_path, spec, unit)
     assert verify(root, spec.unit, "sglang-watch@e.service") == []
-    # The check would see a misspelt key, a bad value and a program that is not there.
+    # The check would see a misspelt key, a bad value and a program that does not exist.
     path = root / "etc/systemd/system" / spec.unit
     for right, wrong in (
         (b"TasksMax=", b"TaskMax="),

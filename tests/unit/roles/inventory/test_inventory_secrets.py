@@ -109,7 +109,7 @@ def test_a_secret_that_is_not_there(tmp_path: Path) -> None:
     (error,) = engine_errors("api_key: {env: NOT_SET}")
     assert "environment variable NOT_SET is not set on the controller" in error
     (error,) = engine_errors("api_key: {file: gone}", folder=tmp_path)
-    assert f'file "{tmp_path}/gone" is not there' in error
+    assert f'file "{tmp_path}/gone" does not exist' in error
     (error,) = engine_errors('api_key: {file: "/a\\e[31m"}')
     assert "\\u001b[31m" in error and "\x1b" not in error
     (error,) = engine_errors("api_key: {file: .}", folder=tmp_path)
@@ -128,7 +128,7 @@ def test_a_secret_of_a_user_that_is_not_there_hits_its_host_alone() -> None:
     assert good.errors == ()
     (error,) = bad.errors
     assert "hosts.bad.engines.e.api_key: found file " in error
-    assert "~nosuchuser/key" in error and "the home folder of a user that is not there" in error
+    assert "~nosuchuser/key" in error and "the home folder of a user that does not exist" in error
 
 
 @pytest.mark.timeout(20)

@@ -36,7 +36,7 @@ def test_keys_that_cannot(tmp_path: Path) -> None:
     (tmp_path / "cut").write_text((tmp_path / "cut").read_text()[:100])
     os.mkfifo(tmp_path / "pipe")
     for name, said in {
-        "gone": "which is not there",
+        "gone": "which does not exist",
         "locked": "which is locked with a passphrase",
         "public": "which is no private key that can be used here (RSA, ECDSA, Ed25519)",
         "empty": "which is no private key",
@@ -44,7 +44,7 @@ def test_keys_that_cannot(tmp_path: Path) -> None:
         "cut": "which is no private key",
         "pipe": "which is a pipe, a socket or a device",
         ".": "which cannot be read: Is a directory",
-        "~nosuchuser/key": "which begins with the home folder of a user that is not there",
+        "~nosuchuser/key": "which begins with the home folder of a user that does not exist",
     }.items():
         (error,) = mistakes(tmp_path, f"{{key: {name}}}")
         assert said in error, error
@@ -65,7 +65,7 @@ def test_a_key_that_may_not_be_read(tmp_path: Path, monkeypatch: pytest.MonkeyPa
 
 def test_a_configuration_that_is_not_there_is_not_ignored(tmp_path: Path) -> None:
     (error,) = mistakes(tmp_path, "{config: gone}")
-    assert f'"{tmp_path}/gone", which is not there' in error
+    assert f'"{tmp_path}/gone", which does not exist' in error
     (tmp_path / "bytes").write_bytes(b"\xff\xfe")
     (error,) = mistakes(tmp_path, "{config: bytes}")
     assert "which is not UTF-8 text" in error
@@ -78,9 +78,9 @@ def test_known_hosts_may_be_made_and_must_be_there_where_every_other_host_is_ref
 ) -> None:
     assert mistakes(tmp_path, "{known_hosts: new}") == []
     (error,) = mistakes(tmp_path, "{known_hosts: gone/new}")
-    assert "which cannot be made: its folder is not there" in error
+    assert "which cannot be made: its folder does not exist" in error
     (error,) = mistakes(tmp_path, "{known_hosts: new, host_key_checking: yes}")
-    assert "which is not there, so that every host would be refused" in error
+    assert "which does not exist, so that every host would be refused" in error
     (error,) = mistakes(tmp_path, "{known_hosts: .}")
     assert "which cannot be read: Is a directory" in error
     (tmp_path / "there").touch()

@@ -211,7 +211,7 @@ def test_host_names_that_are_none(name: str) -> None:
         (b"# nothing\n", 1, "an empty file"),
         (b"- a\n", 1, "no mapping"),
         (b"hosts:\n  h: [1\n", 3, "what is not YAML"),
-        (b"hosts:\n  h: 1\n  h: 2\n", 3, "this key twice"),
+        (b"hosts:\n  h: 1\n  h: 2\n", 3, "a duplicate key"),
         (b"hosts:\n  h: \x07\n", 2, "U+0007"),
         (b"hosts:\n  # caf\xe9\n", 2, "not UTF-8"),
         ("hosts: {}\n".encode("utf-16"), 1, "UTF-16"),

@@ -293,7 +293,7 @@ def test_a_start_that_takes_too_long_without_a_watch(bench: Bench) -> None:
     done = bench.run("serving", limits=Limits(start_s=1))
     assert done.status == 1 and done.engine["outcome"] == "deadline"
     assert "kimi: deadline" in done.text
-    assert "the start's time of 1.0 s is over, and sglang-kimi.service is activating" in done.text
+    assert "time limit of 1.0 s has passed, and sglang-kimi.service is activating" in done.text
 
 
 def test_served_and_then_not_proved(bench: Bench) -> None:

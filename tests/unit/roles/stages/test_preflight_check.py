@@ -66,7 +66,7 @@ def test_without_a_plan_nothing_is_begun_that_cannot_end(
             IN_THE_WAY if decision is NEEDED else []
         )
         assert "e: kernel: the GPU's architecture is not known" in text
-        assert text.endswith("nothing was touched")
+        assert text.endswith("nothing was changed")
 
 
 @pytest.mark.parametrize("plan", [True, False])
@@ -75,7 +75,7 @@ def test_a_converged_host_whose_weights_are_gone_says_so_in_every_mode(
 ) -> None:
     text = run(plan, IDLE)
     assert "e: /m is missing" in text and text.endswith("could not start again")
-    assert "that unit is not ours" not in text and "nothing was touched" not in text
+    assert "that unit is not ours" not in text and "nothing was changed" not in text
 
 
 def test_warnings_are_said_and_fail_nothing(run: Any, said: Said) -> None:

@@ -46,7 +46,7 @@ COMMANDS: dict[str, list[list[str]]] = {
     "watch": [[ENGINE], [ENGINE, "--pid", "4194300"], [ENGINE, "--", "/nonexistent/program"]],
     "wait": [[ENGINE], [ENGINE, "--pid", "4194300"]],
     "switch": [[ENGINE, "--to", "0" * 64], [ENGINE, "--resume"]],
-    "remove": [],  # of an engine that is not there it has nothing to do
+    "remove": [],  # of an engine that does not exist it has nothing to do
     "configure": [],
     "stage": [],  # both read standard input
     "replay": [],
@@ -77,7 +77,7 @@ def said(capsys: pytest.CaptureFixture[str], *argv: str) -> tuple[int, str]:
     code = cli.main(argv)
     captured = capsys.readouterr()
     text = captured.out + captured.err
-    for word in ("Errno", "Traceback", "a defect of sglangctl"):
+    for word in ("Errno", "Traceback", "internal error"):
         assert word not in text, text
     return code, text
 
@@ -149,7 +149,7 @@ def test_what_no_command_has_thought_of(
     monkeypatch.setattr(status, "look", lambda engine, paths: 1 // 0)
     assert cli.main(["status"]) == 2
     text = capsys.readouterr().err
-    assert text.startswith("sglangctl status: a defect of sglangctl: ZeroDivisionError: ")
+    assert text.startswith("sglangctl status: internal error: ZeroDivisionError: ")
     assert "test_every_command.py:" in text and text.count("\n") == 1
     monkeypatch.setenv(cli.TRACEBACK, "1")
     with pytest.raises(ZeroDivisionError):
@@ -236,7 +236,7 @@ def test_a_user_without_rights(request: pytest.FixtureRequest, closed: str) -> N
     ):
         done = program(host, *argv, nobody=folder)
         text = done.stdout + done.stderr
-        for word in ("Errno", "Traceback", "a defect of sglangctl"):
+        for word in ("Errno", "Traceback", "internal error"):
             assert word not in text, (argv, text)
         reads = {"etc/sglangctl": ("status", "watch", "free"), "var": ("logs", "journal", "bundle")}
         if argv[0] in reads[closed]:

@@ -44,7 +44,7 @@ def nvcc(root: Path, seconds: float) -> None:
 
 
 def write(tmp_path: Path) -> tuple[str, str]:
-    """(the request's file, its key): a build whose source is not there."""
+    """(the request's file, its key): a build whose source does not exist."""
     wanted = a_request(git_url=str(tmp_path / "nothing"))
     (tmp_path / "request.json").write_text(request.dump(wanted))
     return str(tmp_path / "request.json"), wanted.key
@@ -110,7 +110,7 @@ def test_two_starts_are_one_build_and_a_killed_one_is_gone(
     os.killpg(pid, signal.SIGKILL)
     wait_for("gone", key, paths)
     assert main(["kernel", "build", "--follow", key]) == 1
-    assert "it goes on" in capsys.readouterr().out
+    assert "start it again" in capsys.readouterr().out
 
 
 @pytest.mark.parametrize("option", ["--run", "--follow"])

@@ -88,7 +88,7 @@ def test_a_file_that_cannot_be_read(tmp_path: Path, capsys: pytest.CaptureFixtur
     assert cli.main(["replay", str(tmp_path)]) == 2
     captured = capsys.readouterr()
     assert captured.out == ""
-    assert "none is not there" in captured.err and "is a folder" in captured.err
+    assert "none does not exist" in captured.err and "is a folder" in captured.err
     (tmp_path / "text").write_text("no journal\n")
     assert cli.main(["replay", str(tmp_path / "text")]) == 2
     assert "not a journal" in capsys.readouterr().err

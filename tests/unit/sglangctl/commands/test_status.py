@@ -168,7 +168,7 @@ def test_a_unit_that_never_had_a_program(host: Host, capsys: pytest.CaptureFixtu
     assert code == 1 and "203/EXEC" in shown and "next step: deploy again" in shown
     host.unit = unit("activating", "auto-restart", "exit-code", "bb", 2, exit_status=217)
     code, shown = text(capsys)
-    assert code == 1 and "217/USER" in shown and "systemd tries it again" in shown
+    assert code == 1 and "217/USER" in shown and "systemd starts it again" in shown
     host.unit = unit("failed", "failed", "resources", "bb", 2)
     assert "environment file" in text(capsys)[1]
 

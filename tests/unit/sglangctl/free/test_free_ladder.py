@@ -108,7 +108,7 @@ def test_a_wait_for_processes_and_for_gpus_is_not_silent(
     assert result.ok
     waits = [line for line in journal.lines if line.startswith("waiting for ")]
     assert "waiting for 1 process to end: 0 s of at most 1 s" in waits
-    assert any(line.startswith("waiting for all GPUs of kimi to come free: ") for line in waits)
+    assert any(line.startswith("waiting for all GPUs of kimi to become free: ") for line in waits)
     assert all(line.endswith((" of at most 1 s", " of at most 2 s")) for line in waits)
 
 

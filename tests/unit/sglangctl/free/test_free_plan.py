@@ -96,11 +96,11 @@ def test_a_refusal_says_who_why_and_the_exact_line_that_would_allow_it() -> None
     assert (refusal.pid, refusal.allow) == (41, f"{FREE} --policy engines")
     lines = plan_lines(made)
     assert lines[0] == (
-        "refused, nothing is changed: GPUs 0, 1 of kimi are held by what may not be ended"
+        "refused, nothing is changed: GPUs 0, 1 of kimi are used by processes that may not be ended"
     )
     assert "  41 title of 41 (engine, GPU 0): made up as engine" in lines
     assert f"    allowed by: {FREE} --policy engines" in lines
-    assert any(line.startswith("otherwise would end 42") for line in lines)
+    assert any(line.startswith("otherwise it would end 42") for line in lines)
     assert (
         "note: started by hand, without a unit of their own (41): nothing to roll back to" in lines
     )
@@ -369,7 +369,10 @@ def test_the_wedged_sentence_and_missing_gpus() -> None:
     found = verdicts.of_gpus(
         [replace(GPU, utilization_pct=100, power_w=110.0)], [0], [], KIMI.limits
     )
-    assert found and "needs a GPU reset or reboot; no more killing" in found.sentence
+    assert (
+        found
+        and "needs a GPU reset or reboot; killing more processes cannot help" in found.sentence
+    )
     found = verdicts.of_gpus([GPU], [0, 7], [], KIMI.limits)
     assert found and "names GPU 7, which this host does not have" in found.sentence
     assert verdicts.of_gpus(None, [0], [], KIMI.limits) is None

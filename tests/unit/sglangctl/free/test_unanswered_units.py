@@ -64,7 +64,7 @@ def test_a_plan_refuses_and_says_what_to_do(told: Told) -> None:
         lines = "\n".join(plan_lines(plan))
         assert lines.startswith("refused, nothing is changed: ")
         assert f"cannot look at {KIMI.unit}, {OLD}: systemctl show does not answer" in lines
-        assert "call this again" in lines
+        assert "run it again" in lines
         said: list[str] = []
         result = free.execute(plan, said.append)
         assert (result.status, result.verdict) == (3, "refused")

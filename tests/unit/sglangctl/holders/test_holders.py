@@ -278,7 +278,7 @@ def test_the_table_says_why_and_what_is_missing(prefix: str, capsys) -> None:
     with holding(prefix, "0", ["VLLM::Worker"]), holding(prefix, "1", ["other"]):
         assert cli.main(["holders"]) == 0
         shown = capsys.readouterr().out
-        assert "GPU numbers are not to be had: no driver in this test" in shown
+        assert "GPU statistics unavailable: no driver in this test" in shown
         assert "engine: vLLM, by its title VLLM::Worker" in shown
         assert cli.main(["holders", "--gpu", "1"]) == 0
         shown = capsys.readouterr().out

@@ -49,7 +49,7 @@ OP = IMPORT + '{"stage": "op", "gpu": "NVIDIA RTX PRO 6000", "sm": "120"}\n'
             "ImportError: /v/sgl_kernel/sm100/common_ops.abi3.so: file too short",
             IMPORT,
             "kernel-broken",
-            ["cut short", "common_ops.abi3.so"],
+            ["truncated", "common_ops.abi3.so"],
         ),
         (
             "ImportError: /lib/x86_64-linux-gnu/libc.so.6: version `GLIBC_2.38' not found "
@@ -110,7 +110,7 @@ def test_the_telling_line_need_not_be_the_last() -> None:
 @pytest.mark.parametrize(
     ("returncode", "cause", "word"),
     [
-        (-7, "kernel-broken", "cut short"),
+        (-7, "kernel-broken", "truncated"),
         (-9, "host-out-of-memory", "killed"),
         (-11, "kernel-broken", "crashed"),
         (-6, "kernel-broken", "SIGABRT"),
@@ -164,7 +164,7 @@ def test_the_program_runs_in_the_environment(tmp_path: Path) -> None:
 def test_a_bus_error_is_told(tmp_path: Path) -> None:
     result = check(load(environment(tmp_path, "import os; os.kill(os.getpid(), 7)")))
     assert (result.returncode, result.cause) == (-7, "kernel-broken")
-    assert "cut short" in result.reason
+    assert "truncated" in result.reason
 
 
 def test_a_real_loader_error_is_told(tmp_path: Path) -> None:
@@ -173,7 +173,7 @@ def test_a_real_loader_error_is_told(tmp_path: Path) -> None:
     kernel = f"import ctypes; ctypes.CDLL({str(broken)!r})"
     result = check(load(environment(tmp_path, kernel)))
     assert result.cause == "kernel-broken"
-    assert "cut short" in result.reason
+    assert "truncated" in result.reason
 
 
 def test_a_hang_ends(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -116,7 +116,7 @@ def test_a_cut_library_is_incomplete(tmp_path: Path) -> None:
     wheel = sites.wheel(tmp_path, members)
     result = inspect.inspect_wheel(wheel, "120", sites.cuobjdump(tmp_path, "120a"))
     assert result.verdict == "incomplete"
-    assert "cut short: 4096 of at least" in result.reason
+    assert "4096 of at least" in result.reason
     assert result.exit_status == 1
 
 

@@ -64,7 +64,7 @@ def test_argv(argv: list[str], found: int | None) -> None:
 
 
 @pytest.mark.parametrize(
-    ("argv", "foreign"),
+    ("argv", "other"),
     [
         (["/venv/bin/python", "/venv/bin/vllm", "serve", "/m"], True),
         (["vllm", "serve", "/m"], True),
@@ -75,10 +75,10 @@ def test_argv(argv: list[str], found: int | None) -> None:
         ("vllm", False),
     ],
 )
-def test_other_engines(argv: Any, foreign: bool) -> None:
+def test_other_engines(argv: Any, other: bool) -> None:
     launched = Launched()
     launched.event({"argv": argv})
-    assert launched.foreign is foreign
+    assert launched.other_engine is other
 
 
 def test_values_of_a_wrong_kind_are_absent() -> None:

@@ -13,9 +13,9 @@ UNIT = "sglang-kimi.service"
     ("result", "status", "words", "step"),
     [
         # As systemd 252 showed them: Result, ExecMainStatus.
-        ("exit-code", 203, "203/EXEC: its program", "venv anew"),
+        ("exit-code", 203, "203/EXEC: its program", "venv"),
         ("exit-code", 200, "200/CHDIR: its working folder", "deploy again"),
-        ("exit-code", 217, "217/USER: the user that it runs as is not there", "deploy again"),
+        ("exit-code", 217, "217/USER: the user that it runs as does not exist", "deploy again"),
         ("exit-code", 226, "226/NAMESPACE: its sandbox", "journalctl -u sglang-kimi.service"),
         ("exit-code", 209, "209/STDOUT: its log cannot be opened", "df /var/log"),
         ("exit-code", 231, "231: systemd could not start the program", "journalctl"),

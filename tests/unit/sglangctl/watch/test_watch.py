@@ -395,9 +395,7 @@ def test_a_defect_in_a_question_does_not_end_the_watch(root: Path, port: int) ->
                 seen(root, "log", "said after the defect")
             finally:
                 watch.kill()
-            assert (
-                "goes on after a defect of sglangctl: TypeError: planted" in watch.communicate()[1]
-            )
+            assert "continues after an internal error: TypeError: planted" in watch.communicate()[1]
 
 
 def test_a_watch_that_cannot_go_on_ends_the_command_that_it_started(root: Path, port: int) -> None:

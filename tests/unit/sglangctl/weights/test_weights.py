@@ -68,7 +68,10 @@ def test_no_shard_at_all(folder: Path) -> None:
 def test_a_cut_shard(folder: Path) -> None:
     shard = folder / "model-00003-of-00003.safetensors"
     os.truncate(shard, shard.stat().st_size - 1)
-    assert "model-00003-of-00003.safetensors: it is cut" in said(check(folder))["weights-corrupt"]
+    assert (
+        "model-00003-of-00003.safetensors: it is truncated"
+        in said(check(folder))["weights-corrupt"]
+    )
 
 
 def test_a_tensor_that_the_index_promises(folder: Path) -> None:
