@@ -208,8 +208,8 @@ _ALL = (
     Cause(
         "environment-broken",
         "packages of the venv, or libraries of the host, are missing or do not fit together",
-        "pin the package that the line below names in `install.packages`; the next deploy makes the "
-        "venv anew; for GLIBC and other libraries of the host a newer distribution or another wheel",
+        "pin the package that the line below names in `install.packages`; the next deploy creates the "
+        "venv again; for GLIBC and other libraries of the host a newer distribution or another wheel",
     ),
     Cause(
         "backend-unsupported",

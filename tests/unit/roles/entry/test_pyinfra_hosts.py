@@ -91,7 +91,7 @@ def test_a_file_that_cannot_be_used_is_one_sentence(tmp_path: Path, inventory) -
     assert "Traceback" not in done.stderr
     done = pyinfra(tmp_path, "debug-inventory", SGLANG_INVENTORY=str(tmp_path / "gone.yml"))
     assert done.returncode == 1
-    assert "gone.yml is not there" in done.stderr
+    assert "gone.yml does not exist" in done.stderr
 
 
 def test_a_host_that_cannot_be_named_fails_alone(tmp_path: Path, inventory) -> None:
@@ -143,7 +143,7 @@ def test_an_inventory_below_the_home_of_nobody_is_one_sentence(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setenv("SGLANG_INVENTORY", "~nosuchuser/hosts.yml")
-    with pytest.raises(SystemExit, match="the home folder of a user that is not there"):
+    with pytest.raises(SystemExit, match="the home folder of a user that does not exist"):
         pyinfra_hosts()
 
 
