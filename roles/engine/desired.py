@@ -10,7 +10,7 @@ from roles.inventory import render
 from roles.inventory.model import EngineSpec
 from roles.inventory.render import Release
 from roles.remote.snapshot import JSON
-from sglangctl.state.release import FILES
+from sglangctl.state.release import mode_of
 
 
 @dataclass(frozen=True)
@@ -36,8 +36,8 @@ class DesiredEngine:
             name: ManagedFile(
                 f"{self.spec.current}/{name}",
                 content,
-                mode=f"{FILES[name]:04o}",
-                group=self.spec.group if FILES[name] == 0o640 else "root",
+                mode=f"{mode_of(name):04o}",
+                group=self.spec.group if mode_of(name) == 0o640 else "root",
             )
             for name, content in self.release.files.items()
         }

@@ -5,20 +5,28 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from roles.inventory import nccl
+from roles.inventory import flag_files, nccl
 from roles.inventory import pins as pinning
 from roles.inventory.errors import Path
-from roles.inventory.model import EngineSpec, Install, Kernel, Model, Nccl
+from roles.inventory.model import EngineSpec, Install, Kernel, Model, Nccl, current_of, state_of
 from roles.inventory.secret import Secret
 from roles.inventory.written import text_of
 from sglangctl.state.config import Drafter, Limits, Preflight, Readiness
 
 
 def build_engine(
-    name: str, engine: Mapping[str, Any], secrets: Mapping[Path, Secret], kernel: Kernel
+    name: str,
+    engine: Mapping[str, Any],
+    secrets: Mapping[Path, Secret],
+    kernel: Kernel,
+    shipped: Mapping[str, bytes],
 ) -> EngineSpec:
-    """The spec; nothing is checked any more. `secrets` by their places in the engine."""
-    given = engine["flags"]
+    """The spec; nothing is checked any more. `secrets` by their places in the engine, `shipped`
+    by their flags."""
+    given = dict(engine["flags"])
+    files = {flag: given[flag]["file"] for flag in shipped}
+    for flag, path in files.items():
+        given[flag] = flag_files.value_of(flag, path, current_of(name))
     secret_flags = {
         str(place[1]): secret for place, secret in secrets.items() if place[0] == "flags"
     }
@@ -49,6 +57,9 @@ def build_engine(
             flag: value
             for flag, value in {**profile.flags, **given}.items()
             if value is not None and flag not in secret_flags
+        },
+        shipped={
+            flag_files.shipped_name(flag, path): shipped[flag] for flag, path in files.items()
         },
         secret_flags=secret_flags,
         environment={
@@ -82,6 +93,11 @@ def build_engine(
             ignore=tuple(engine["preflight"]["ignore"]),
             device=str(given.get("device") or Preflight.device),
             authenticated=("api_key",) in secrets,
+            files=tuple(
+                path
+                for path in flag_files.on_host(given)
+                if not path.startswith(f"{state_of(name)}/")
+            ),
         ),
         hardening=engine["hardening"],
     )

@@ -10,6 +10,7 @@ from roles.inventory import (
     credentials,
     environment,
     flag_checks,
+    flag_files,
     flags,
     nccl,
     one_host,
@@ -43,6 +44,7 @@ def check_engine(name: str, engine: dict[str, Any], report: Report, warn: Report
     if "drafter" in engine:
         _check_drafter(engine["drafter"], report)
     flag_checks.check(engine, report, warn)
+    flag_files.check(engine["flags"], report)
     one_host.check(engine, report)
     environment.check(engine["environment"], report)
     variables.check(engine, warn)

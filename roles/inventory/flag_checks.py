@@ -10,7 +10,7 @@ import re
 from collections.abc import Mapping
 from typing import Any
 
-from roles.inventory import contradictions, credentials, flag_names, flags, pins
+from roles.inventory import contradictions, credentials, flag_files, flag_names, flags, pins
 from roles.inventory.errors import Path, closest, shown
 from roles.inventory.schema import Report
 
@@ -61,8 +61,9 @@ def check(engine: Mapping[str, Any], report: Report, warn: Report) -> None:
             if _told(name):
                 continue
             _check_name(name, report, warn)
-            if value is not None and not flags.is_secret(name):
-                _check_value(name, value, bool(engine["install"]["packages"]), report)
+            if value is None or flags.is_secret(name) or flag_files.is_shipped(name, value):
+                continue
+            _check_value(name, value, bool(engine["install"]["packages"]), report)
     contradictions.check(engine, report, warn)
 
 

@@ -8,7 +8,7 @@ from collections.abc import Mapping
 from pathlib import Path as FilePath
 from typing import Any
 
-from roles.inventory import checks, kernel, pruning, schema, ssh
+from roles.inventory import checks, flag_files, kernel, pruning, schema, ssh
 from roles.inventory.build import build_engine
 from roles.inventory.document import Document, read
 from roles.inventory.errors import InventoryError, Mistake, Need, Path, closest, shown
@@ -270,8 +270,11 @@ class _Host:
                 where = base
         return where
 
-    def files(self, name: str, engine: dict[str, Any]) -> tuple[dict[Path, Secret], Kernel]:
-        """The engine's secrets by their places in it, and its kernel with its patches, read."""
+    def files(
+        self, name: str, engine: dict[str, Any]
+    ) -> tuple[dict[Path, Secret], Kernel, dict[str, bytes]]:
+        """The engine's secrets by their places in it, its kernel with its patches, and what its
+        flags ship, read."""
 
         def report(inner: Path, found: str, allowed: str, meant: str | None) -> None:
             self.report(("engines", name, *inner), found, allowed, meant, Need.FILES)
@@ -283,4 +286,5 @@ class _Host:
             except SecretError as error:
                 report(place, str(error), "a secret that can be read", None)
                 secrets[place] = Secret("", missing=str(error))
-        return secrets, kernel.read(engine["kernel"], self.folder, report)
+        patched = kernel.read(engine["kernel"], self.folder, report)
+        return secrets, patched, flag_files.read(engine["flags"], self.folder, report)

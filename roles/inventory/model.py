@@ -99,6 +99,16 @@ class Kernel:
         return {key: value for key, value in found.items() if value}
 
 
+def state_of(name: str) -> str:
+    """An engine's folder of releases, starts and links on the host."""
+    return f"/var/lib/sglangctl/{name}"
+
+
+def current_of(name: str) -> str:
+    """The link to its live release."""
+    return f"{state_of(name)}/current"
+
+
 @dataclass(frozen=True)
 class EngineSpec:
     """One engine of one host. `readiness` and `limits` are sglangctl's own dataclasses."""
@@ -114,6 +124,8 @@ class EngineSpec:
     api_key: Secret | None
     flags: Mapping[str, FlagValue]
     """SGLang flags without --; none of them is a secret or one that a key here sets."""
+    shipped: Mapping[str, bytes] = field(repr=False)
+    """Name in the release -> content, of the files of the controller that flags name."""
     secret_flags: Mapping[str, Secret]
     environment: Mapping[str, str]
     """What the inventory adds to or changes in the engine's environment."""
@@ -142,12 +154,12 @@ class EngineSpec:
     @property
     def state(self) -> str:
         """Releases, starts and links on the host."""
-        return f"/var/lib/sglangctl/{self.name}"
+        return state_of(self.name)
 
     @property
     def current(self) -> str:
         """The link to the live release."""
-        return f"{self.state}/current"
+        return current_of(self.name)
 
     @property
     def cache(self) -> str:

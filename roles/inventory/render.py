@@ -81,6 +81,7 @@ def render(engine: EngineSpec, *, venv: str) -> Release:
         "engine.env": _variables(
             "engine.env.j2", engine, {**environment(engine, venv), **_revealed_variables(engine)}
         ),
+        **engine.shipped,
         "engine.yaml": _rendered(
             "engine.yaml.j2", engine=engine, arguments=_arguments(engine, config)
         ),
@@ -192,6 +193,7 @@ def _unit(engine: EngineSpec, venv: str, arguments: Sequence[str]) -> bytes:
     paths = [engine.model.path, venv, engine.cache, engine.log_folder, engine.state]
     if engine.drafter and engine.drafter.path:
         paths.insert(1, engine.drafter.path)
+    paths[-4:-4] = engine.preflight.files
     return _rendered(
         "sglang.service.j2",
         engine=engine,

@@ -6,7 +6,7 @@ from collections.abc import Iterator, Mapping
 from typing import Any
 
 from sglangctl.diagnosis.finding import FAIL, INFO, Finding
-from sglangctl.preflight import model, network
+from sglangctl.preflight import files, model, network
 from sglangctl.preflight.catalog import finding, without_ignored
 from sglangctl.state import ownership
 from sglangctl.state.config import EngineConfig
@@ -23,6 +23,7 @@ def findings(engine: EngineConfig, facts: Mapping[str, Any], paths: Paths) -> li
     found = [
         *_unit(engine, paths),
         *model.look(engine, paths),
+        *files.look(engine, model.looking(engine)),
         *_holders(engine, facts),
         *_gpus(engine, facts),
         *network.port(engine, facts),

@@ -43,6 +43,9 @@ CHECKS: dict[str, Check] = {
     "weights-unchecked": Check(BEFORE, "the weights could be checked", "this project"),
     "tokenizer-missing": Check(BEFORE, "the tokenizer's files exist and are complete", WEIGHTS),
     "chat-template": Check(BEFORE, "the model has a chat template", "transformers"),
+    "flag-file": Check(
+        BEFORE, "the engine's user can read every file that a flag names", "this project"
+    ),
     "gpus-held": Check(
         BEFORE, "every process on the GPUs may be ended for this switch", "`sglangctl free NAME`"
     ),

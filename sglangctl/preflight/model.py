@@ -19,7 +19,7 @@ STAND_IN = "nobody"
 def look(engine: EngineConfig, paths: Paths) -> Iterator[Finding]:
     """What is wrong with the folders of model and drafter; headers only, nothing of a folder that
     was found complete and has not changed since."""
-    user = engine.user if _is_there(engine.user) else STAND_IN
+    user = looking(engine)
     for target in weights.targets(engine):
         try:
             found = weights.model(
@@ -35,6 +35,11 @@ def look(engine: EngineConfig, paths: Paths) -> Iterator[Finding]:
             )
         else:
             yield from sourced(found.findings)
+
+
+def looking(engine: EngineConfig) -> str:
+    """The user who looks: the engine's own, where there is one yet."""
+    return engine.user if _is_there(engine.user) else STAND_IN
 
 
 def _is_there(user: str) -> bool:

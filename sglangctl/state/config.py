@@ -128,6 +128,8 @@ class Preflight:
     """`cpu`: nothing of GPUs is checked."""
     authenticated: bool = True
     """Clients need an api key."""
+    files: tuple[str, ...] = ()
+    """Absolute paths that flags name: the engine's user must be able to read them."""
 
 
 @dataclass(frozen=True)

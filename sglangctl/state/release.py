@@ -37,6 +37,8 @@ FILES = {
 }
 """What a release is made of, and who may read it: the last two may hold secrets (root and the
 service group)."""
+SHIPPED = re.compile(r"flag-[a-z0-9-]{1,80}(?:\.[A-Za-z0-9]{1,16})?")
+"""Files of the controller that an engine's flags name, in the same folder; as protected."""
 FOLDER_MODE = 0o755
 LINKS = ("current", "previous", "known-good")
 
@@ -77,6 +79,11 @@ def staged(name: str, paths: Paths) -> list[str]:
         for entry in entries
         if DIGEST.fullmatch(entry) and all((folder / entry / file).is_file() for file in FILES)
     ]
+
+
+def mode_of(file: str) -> int:
+    """Who may read a file of a release."""
+    return FILES.get(file, 0o640)
 
 
 def sound(name: str, paths: Paths) -> list[str]:
@@ -137,7 +144,7 @@ def stage(name: str, document: Any, paths: Paths) -> str:
     partial.mkdir()
     partial.chmod(FOLDER_MODE)
     for file, data in files.items():
-        write_atomic(partial / file, data, FILES[file], 0, gid if FILES[file] == 0o640 else 0)
+        write_atomic(partial / file, data, mode_of(file), 0, gid if mode_of(file) == 0o640 else 0)
     complaints = verify_unit(partial / "sglang.service", f"sglang-{name}.service")
     if complaints:
         shutil.rmtree(partial)
@@ -166,7 +173,7 @@ def _same(folder: Path, files: dict[str, bytes], gid: int) -> bool:
         for file, data in files.items():
             found = (folder / file).lstat()
             rights = (stat.S_IMODE(found.st_mode), found.st_uid, found.st_gid)
-            wanted = (FILES[file], 0, gid if FILES[file] == 0o640 else 0)
+            wanted = (mode_of(file), 0, gid if mode_of(file) == 0o640 else 0)
             if rights != wanted or (folder / file).read_bytes() != data:
                 return False
     except OSError:
@@ -302,6 +309,6 @@ def _checked(document: Any) -> tuple[str, dict[str, bytes], str]:
         raise Failed(f"what was sent is not a release ({error!r}): deploy again") from None
     if not isinstance(digest, str) or not DIGEST.fullmatch(digest):
         raise Failed(f"{digest!r} is not a release's digest")
-    if set(files) != set(FILES):
+    if set(files) - {file for file in files if SHIPPED.fullmatch(file)} != set(FILES):
         raise Failed(f"a release has {', '.join(FILES)}, not {', '.join(sorted(files))}")
     return digest, files, str(user)

@@ -36,7 +36,7 @@ NOTE = "--x; $(id) %h ${HOME} $$ 'q' \"d\" \\ \u00e9\U0001f600"
 FLAGS = f"""
 flags:
   chat-template: {json.dumps(NOTE)}
-  lora-paths: ["a b=/x", ";", "%n"]
+  lora-paths: ["a b=/x", ";=/y", "%n=/z"]
   disable-cuda-graph: true
   weight-version: "a\\nExecStart=/bin/id"
 environment:
@@ -175,8 +175,8 @@ def test_what_the_engine_is_given_and_may_do(host: Host, hardening: str) -> None
         "--disable-cuda-graph",
         "--lora-paths",
         "a b=/x",
-        ";",
-        "%n",
+        ";=/y",
+        "%n=/z",
     ]
     wanted = environment(spec, venv_path(spec))
     assert {name: report["env"].get(name) for name in wanted} == wanted

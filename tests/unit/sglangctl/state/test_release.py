@@ -54,6 +54,27 @@ def test_a_release_is_staged_whole_with_its_rights(tmp_path: Path) -> None:
 
 @needs_systemd
 @needs_root
+def test_a_file_that_a_flag_names_is_shipped_as_protected_as_the_flags(tmp_path: Path) -> None:
+    paths = Paths(tmp_path)
+    sent = document(**{"flag-chat-template__jinja": b"{{ messages }}"})
+    assert release.stage("kimi", sent, paths) == DIGEST
+    file = paths.releases("kimi") / DIGEST / "flag-chat-template.jinja"
+    assert file.read_bytes() == b"{{ messages }}" and oct(file.stat().st_mode)[-3:] == "640"
+    file.write_bytes(b"edited")
+    release.stage("kimi", sent, paths)
+    assert file.read_bytes() == b"{{ messages }}"
+
+
+@pytest.mark.parametrize("name", ["../x", "flag-/x", "other", "flag-x.y/z", "flag-X"])
+def test_no_other_file_is_staged(tmp_path: Path, name: str) -> None:
+    sent = document()
+    sent["files"][name] = ""  # type: ignore[index]
+    with pytest.raises(Failed, match="a release has"):
+        release.stage("kimi", sent, Paths(tmp_path))
+
+
+@needs_systemd
+@needs_root
 @pytest.mark.parametrize("damage", ["gone", "edited", "rights", "closed", "empty"])
 def test_a_damaged_release_is_written_again(tmp_path: Path, damage: str) -> None:
     paths = Paths(tmp_path)
