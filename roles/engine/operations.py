@@ -12,9 +12,8 @@ from pyinfra.context import host, state
 from roles.engine.desired import DesiredEngine, changed_against_live
 from roles.host.operations import describe
 from roles.remote import program
-from roles.remote.failing import failing
-from roles.remote.operation import UNREAD, Commands, operation, show, will_fail
-from roles.remote.snapshot import JSON, Input, engine_facts, snapshot
+from roles.remote.operation import Commands, operation, read, show, will_fail
+from roles.remote.snapshot import JSON, Input, engine_facts
 from sglangctl.state.paths import OWN_USER
 
 USERS = "/var/lib/sglangctl/.users"
@@ -29,10 +28,7 @@ def service_user(user: str, home: str, request: JSON) -> Commands:
     + home: its home folder (caches; not made here)
     + request: what the probe is asked for
     """
-    facts = snapshot(request)
-    if facts is None:
-        yield failing(UNREAD)
-        return
+    facts = read(request)
     found = facts["users"].get(user)
     if found is not None and found.get("group") != user:
         sentence = (
@@ -79,10 +75,7 @@ def staged_release(engine: DesiredEngine, request: JSON) -> Commands:
     + engine: the engine
     + request: what the probe is asked for
     """
-    facts = snapshot(request)
-    if facts is None:
-        yield failing(UNREAD)
-        return
+    facts = read(request)
     digest = engine.release.digest
     found = changed_against_live(engine, facts)
     releases = engine_facts(facts, engine.name).get("releases") or {}

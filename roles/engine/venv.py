@@ -11,9 +11,9 @@ from pyinfra.api import FunctionCommand, Host, State, StringCommand
 from pyinfra.api.command import QuoteString
 from pyinfra.context import host
 
-from roles.remote.failing import checked, failing, say
-from roles.remote.operation import UNREAD, operation, show
-from roles.remote.snapshot import JSON, snapshot
+from roles.remote.failing import checked, say
+from roles.remote.operation import operation, read, show
+from roles.remote.snapshot import JSON
 from roles.remote.steps import STEP, run_step
 from sglangctl.state.ownership import MARKER
 
@@ -104,10 +104,7 @@ def venv_ready(
 
         venv_ready(name="Packages of kimi", venv=venv, request=request)
     """
-    facts = snapshot(request)
-    if facts is None:
-        yield failing(UNREAD)
-        return
+    facts = read(request)
     if is_verified(venv, facts["files"]):
         host.noop(f"{venv.path} is there and verified")
         return

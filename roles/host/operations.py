@@ -18,9 +18,8 @@ from roles.host.managed import (
     wrong_rights,
 )
 from roles.remote import program
-from roles.remote.failing import failing
-from roles.remote.operation import UNREAD, Commands, operation, show, will_fail
-from roles.remote.snapshot import JSON, RUNS, snapshot
+from roles.remote.operation import Commands, operation, read, show, will_fail
+from roles.remote.snapshot import JSON, RUNS
 from roles.remote.upload import upload
 
 PROGRAMS = ManagedDirectory(program.FOLDER)
@@ -53,10 +52,7 @@ def managed_files(wanted: Sequence[Managed], request: JSON) -> Commands:
 
         managed_files(name="Configuration", wanted=[ManagedDirectory("/etc/sglangctl")], request=r)
     """
-    facts = snapshot(request)
-    if facts is None:
-        yield failing(UNREAD)
-        return
+    facts = read(request)
     found = changes(wanted, facts["files"])
     unreadable = [one for one in found if one.unreadable]
     if unreadable:
@@ -90,10 +86,7 @@ def install_program(request: JSON) -> Commands:
 
     + request: what the probe is asked for
     """
-    facts = snapshot(request)
-    if facts is None:
-        yield failing(UNREAD)
-        return
+    facts = read(request)
     if facts.get("lock"):
         # Nothing of this run may meet the other one half-way.
         yield will_fail(f"nothing was changed. {facts['lock']['sentence']}")

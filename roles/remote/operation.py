@@ -1,4 +1,4 @@
-"""What our operations have in common: what they print, and how they say that they will fail."""
+"""What our operations share: reading the host, printing, and failing their own host only."""
 
 from __future__ import annotations
 
@@ -12,11 +12,15 @@ from pyinfra.api.operation import PyinfraOperation
 from pyinfra.context import host, state
 
 from roles.remote.failing import NobodyLeft, defect, fail_host, failing, say
+from roles.remote.snapshot import JSON, snapshot
 
 P = ParamSpec("P")
 
-UNREAD = "the host could not be read, see above"
 Commands = Generator[StringCommand | FunctionCommand, None, None]
+
+
+class Unread(Exception):
+    """The host could not be read and has failed over it: the operation has nothing to do."""
 
 
 def operation(is_idempotent: bool = True) -> Callable[[Callable[P, Commands]], PyinfraOperation[P]]:
@@ -32,6 +36,8 @@ def operation(is_idempotent: bool = True) -> Callable[[Callable[P, Commands]], P
                 yield from function(*arguments, **named)
             except NobodyLeft:
                 raise
+            except Unread:
+                yield failing("the host could not be read, see above")
             except Exception as error:
                 if state.is_executing:
                     yield failing(defect(error))
@@ -41,6 +47,14 @@ def operation(is_idempotent: bool = True) -> Callable[[Callable[P, Commands]], P
         return api.operation(is_idempotent=is_idempotent)(contained)
 
     return decorate
+
+
+def read(request: JSON) -> JSON:
+    """The host's state, see roles/remote/snapshot.py. Unread ends the operation that calls this."""
+    facts = snapshot(request)
+    if facts is None:
+        raise Unread
+    return facts
 
 
 def show(lines: Sequence[str]) -> None:

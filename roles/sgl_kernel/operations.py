@@ -13,8 +13,8 @@ from pyinfra.context import host
 
 from roles.inventory.model import EngineSpec
 from roles.remote.failing import HostFailed, checked, failing, say
-from roles.remote.operation import UNREAD, operation, show
-from roles.remote.snapshot import JSON, forget, snapshot
+from roles.remote.operation import operation, read, show
+from roles.remote.snapshot import JSON, forget
 from roles.sgl_kernel import building, fleet
 from roles.sgl_kernel.choice import Situation, Step, architecture, decide, device_of, request
 from roles.sgl_kernel.kernel_host import Ended, KernelHost
@@ -43,10 +43,7 @@ def kernel_ready(
 
         kernel_ready(name="Kernel of kimi", engine=spec, venv=path, request=desired.request)
     """
-    facts = snapshot(request)
-    if facts is None:
-        yield failing(UNREAD)
-        return
+    facts = read(request)
     now = situation(engine, (facts.get("kernels") or {}).get(engine.name))
     step = decide(now)
     if step.action in ("none", "nothing"):

@@ -12,11 +12,11 @@ from roles.engine.desired import DesiredEngine
 from roles.host.managed import changes
 from roles.host.operations import describe
 from roles.remote import follow, program
-from roles.remote.failing import HostFailed, failing, say
+from roles.remote.failing import HostFailed, say
 from roles.remote.link import Link
-from roles.remote.operation import UNREAD, Commands, operation, show, will_fail
+from roles.remote.operation import Commands, operation, read, show, will_fail
 from roles.remote.over_link import over_link
-from roles.remote.snapshot import JSON, engine_facts, forget, snapshot
+from roles.remote.snapshot import JSON, engine_facts, forget
 from roles.switch.blockers import blockers
 from roles.switch.decision import Decide, Decision
 from sglangctl.state.journal import Event
@@ -51,10 +51,7 @@ def configured(
     + request: what the probe is asked for
     + sudo: whether commands need it on this host
     """
-    facts = snapshot(request)
-    if facts is None:
-        yield failing(UNREAD)
-        return
+    facts = read(request)
     if goes_with_switch(facts, engine, decide(facts)):
         host.noop(f"the configuration of {engine.name} goes live with its release")
         return
@@ -90,10 +87,7 @@ def possible(engine: DesiredEngine, decide: Decide, request: JSON) -> Commands:
     + decide: from the probe's document to whether a switch is needed, and why
     + request: what the probe is asked for
     """
-    facts = snapshot(request)
-    if facts is None:
-        yield failing(UNREAD)
-        return
+    facts = read(request)
     found = blockers(facts, engine) if decide(facts).needed else []
     if not found:
         host.noop(f"nothing is in the way of {engine.name}")
@@ -118,10 +112,7 @@ def switched(
     + request: what the probe is asked for
     + sudo: whether commands need it on this host
     """
-    facts = snapshot(request)
-    if facts is None:
-        yield failing(UNREAD)
-        return
+    facts = read(request)
     name, digest = engine.name, engine.release.digest
     decision = decide(facts)
     if not decision.needed:

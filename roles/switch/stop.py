@@ -7,9 +7,9 @@ from pyinfra.api.command import QuoteString
 from pyinfra.context import host
 
 from roles.remote import program
-from roles.remote.failing import HostFailed, checked, failing, say
-from roles.remote.operation import UNREAD, Commands, operation, show, will_fail
-from roles.remote.snapshot import JSON, Input, engine_facts, forget, snapshot
+from roles.remote.failing import HostFailed, checked, say
+from roles.remote.operation import Commands, operation, read, show, will_fail
+from roles.remote.snapshot import JSON, Input, engine_facts, forget
 from roles.remote.steps import signs_of_life
 from roles.switch.operations import plan_lines
 from sglangctl.systemd.unit_names import engine_unit, watch_unit
@@ -24,10 +24,7 @@ def stopped(engine: str, request: JSON, sudo: bool = False) -> Commands:
     + request: what the probe is asked for
     + sudo: whether commands need it on this host
     """
-    facts = snapshot(request)
-    if facts is None:
-        yield failing(UNREAD)
-        return
+    facts = read(request)
     if is_down(facts, engine):
         host.noop(f"{engine} is stopped")
         return
@@ -45,10 +42,7 @@ def removed(engine: str, request: JSON, sudo: bool = False) -> Commands:
     + request: what the probe is asked for
     + sudo: whether commands need it on this host
     """
-    facts = snapshot(request)
-    if facts is None:
-        yield failing(UNREAD)
-        return
+    facts = read(request)
     removal = (facts.get("removals") or {}).get(engine) or {}
     if removal.get("refused"):
         sentence = f"{engine} cannot be removed: {removal['refused']}"
