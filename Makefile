@@ -3,6 +3,7 @@
 #   make check      lint, types, docs, unit tests: under two minutes
 #   make docs       docs/ as a site, in build/docs; dead links and stale tables are errors
 #   make test       all of that and the container hosts: what .ci/run calls
+#   make check-pythons  the host program's tests on every Python from 3.9 to 3.14 that is here, by hand
 #   make test-real  the full matrices on real engines; writes docs/evidence/<date>.json
 #   make gpu-check SETTINGS=FILE  the product on a real GPU host: tests/gpu/README.md
 #   make clean-demo, make clean
@@ -22,7 +23,7 @@ SIDE_BY_SIDE = --dist loadfile -n
 # Tests start this program and pyinfra hundreds of times: compiled once, not each time.
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: check lint docs unit test test-real demo clean-demo clean images engine packages test-packages
+.PHONY: check check-pythons lint docs unit test test-real demo clean-demo clean images engine packages test-packages
 check: lint
 	@$(MAKE) --no-print-directory --jobs 2 docs unit
 .PHONY: check lint docs unit test test-real gpu-check demo clean-demo clean images engine packages test-packages
@@ -40,6 +41,9 @@ docs: $(VENV)/.ready
 
 unit: $(VENV)/.ready
 	$(PYTEST) -q $(SIDE_BY_SIDE) 3
+
+check-pythons: $(VENV)/.ready
+	@$(BIN)/python -m tests.hosts.pythons $(ARGS)
 
 test: lint docs test-packages images
 	$(PYTEST) -q $(SIDE_BY_SIDE) 2 -m "not real" --hypothesis-profile=thorough \

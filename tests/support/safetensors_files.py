@@ -6,6 +6,7 @@ import ctypes
 import json
 from collections.abc import Mapping
 from pathlib import Path
+from typing import Any
 
 import safetensors
 
@@ -14,11 +15,15 @@ SIZES = {"float32": 4, "bfloat16": 2, "uint8": 1, "int64": 8, "float8_e4m3fn": 1
 
 def content(tensors: Mapping[str, tuple[str, list[int]]], note: str = "") -> bytes:
     """The bytes of a file with these tensors: name -> (dtype, shape); their content is zeros."""
-    kept, specs = [], {}
+    kept: list[Any] = []
+    specs: dict[str, Any] = {}
     for name, (dtype, shape) in tensors.items():
         length = SIZES[dtype]
         for size in shape:
             length *= size
+        if not hasattr(safetensors, "TensorSpec"):  # 0.7 and older: all that Python 3.9 has
+            specs[name] = {"dtype": dtype, "shape": shape, "data": bytes(length)}
+            continue
         buffer = (ctypes.c_char * max(length, 1))()
         kept.append(buffer)
         specs[name] = safetensors.TensorSpec(

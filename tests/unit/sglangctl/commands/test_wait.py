@@ -12,6 +12,7 @@ from pathlib import Path
 
 import pytest
 
+from sglangctl.proc import procfs
 from sglangctl.util.errors import Unusable
 from sglangctl.watch import lock as watch_lock
 from tests.support import watched as support
@@ -59,7 +60,8 @@ def test_a_failure_is_told_with_its_cause(root: Path, port: int) -> None:
         running(port, "--load-s", "60", "--fail", line, log=log_of(root)) as engine,
         start("--pid", str(engine.pid)) as wait,
     ):
-        until(lambda: catches(wait.pid, signal.SIGTERM) and catches(engine.pid, signal.SIGUSR1))
+        log = str(log_of(root))
+        until(lambda: log in procfs.links(wait.pid) and catches(engine.pid, signal.SIGUSR1))
         os.kill(engine.pid, signal.SIGUSR1)
         threading.Thread(target=engine.wait, daemon=True).start()
         assert wait.wait(30) == 1
