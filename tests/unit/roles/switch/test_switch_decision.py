@@ -1,6 +1,11 @@
 from typing import Any
 
-from roles.switch.decision import decide, watch_reasons
+import pytest
+
+from roles.engine.desired import DesiredEngine, desired_engine
+from roles.host.managed import Managed, ManagedFile
+from roles.switch.decision import decide, decision_of, watch_reasons, watch_reasons_of
+from tests.support.inventory_case import engine
 
 LIVE = "a" * 64
 RUNNING: dict[str, Any] = {
@@ -82,3 +87,96 @@ def test_a_file_of_the_future_says_nothing() -> None:
 def test_a_dead_watch_is_started_but_not_before_there_is_an_engine() -> None:
     assert watch_reasons({"ActiveState": "failed"}, True, {}) == ["it is failed"]
     assert watch_reasons({"ActiveState": "inactive"}, False, {}) == []
+
+
+def test_all_reasons_are_one_sentence() -> None:
+    stopped = but(unit={"ActiveState": "inactive", "UnitFileState": "disabled"})
+    said = str(decide(stopped, LIVE, [], False))
+    assert said == "the unit is inactive; the unit does not start at boot"
+
+
+def test_who_stopped_it_is_told() -> None:
+    stopped = {**but(unit={"ActiveState": "inactive"}), "last": {"stopped_by": "a person"}}
+    assert "it was stopped by a person" in str(decide(stopped, LIVE, [], False))
+    unknown = {**stopped, "unit": None}
+    assert "it was" not in str(decide(unknown, LIVE, [], False))
+
+
+def test_a_file_as_old_as_the_watch_was_read_by_it() -> None:
+    for mtime, expected in ((1000.0, 0), (1000.1, 1), (2000.0, 1), (2000.1, 0)):
+        reasons = watch_reasons(WATCH, True, {"chat.json": (False, mtime)}, now=2000.0)
+        assert len(reasons) == expected, mtime
+
+
+WANTED = desired_engine(engine())
+WATCH_UNIT = ManagedFile("/etc/systemd/system/sglang-watch@.service", b"[Unit]\n")
+
+
+def fact(item: Managed, **more: Any) -> dict[str, Any]:
+    """What the probe says of a path that is as it should be."""
+    said = {"kind": "file", "mode": item.mode, "owner": item.owner, "group": item.group, **more}
+    return {**said, "sha256": item.sha256} if isinstance(item, ManagedFile) else said
+
+
+def host(wanted: DesiredEngine, **more: Any) -> dict[str, Any]:
+    """The probe's document of a host on which all is as it should be."""
+    files = [*wanted.live_files.values(), wanted.installed_unit, wanted.config, WATCH_UNIT]
+    running = {
+        **RUNNING,
+        "releases": {"current": wanted.release.digest},
+        "watch": {"ActiveState": "active", "started": 1767225600.0},
+    }
+    return {
+        "time": "2026-01-01T00:01:00Z",
+        "files": {item.path: fact(item, mtime=1767225500.0) for item in files},
+        "engines": {wanted.name: {**running, **more}},
+    }
+
+
+def test_a_converged_host_needs_neither_switch_nor_restart() -> None:
+    facts = host(WANTED)
+    assert decision_of(WANTED)(facts).reasons == ()
+    assert watch_reasons_of(WANTED, [WATCH_UNIT])(facts) == []
+
+
+def test_an_edited_file_and_unit_are_found_on_the_host() -> None:
+    facts = host(WANTED)
+    facts["files"][f"{WANTED.spec.current}/nccl.env"]["sha256"] = "0" * 64
+    assert decision_of(WANTED)(facts).reasons == ("nccl.env of the live release was edited",)
+    facts = host(WANTED)
+    facts["files"][WANTED.installed_unit.path]["sha256"] = "0" * 64
+    (reason,) = decision_of(WANTED)(facts).reasons
+    assert WANTED.installed_unit.path.rsplit("/", 1)[0] in reason
+
+
+@pytest.mark.parametrize(
+    ("lock", "said"),
+    [
+        ({"engine": WANTED.name}, "is under way"),
+        ({"engine": "other"}, "did not come to its end"),
+        (None, "did not come to its end"),
+    ],
+)
+def test_whose_switch_runs(lock: dict[str, str] | None, said: str) -> None:
+    facts = {**host(WANTED, state={"phase": "switching"}), "lock": lock}
+    (reason,) = decision_of(WANTED)(facts).reasons
+    assert said in reason
+
+
+def test_what_the_watch_reads_restarts_it() -> None:
+    reasons_of = watch_reasons_of(WANTED, [WATCH_UNIT, ManagedFile("/etc/other", b"")])
+    for item in (WATCH_UNIT, WANTED.config):
+        name = item.path.rsplit("/", 1)[1]
+        facts = host(WANTED)
+        facts["files"][item.path]["sha256"] = "0" * 64
+        assert reasons_of(facts) == [f"{name} changed"]
+        # The probe's time is cut to the second: one more is still not the future.
+        for second, reasons in ((61, [f"{name} is newer than its start"]), (62, [])):
+            facts = host(WANTED)
+            facts["files"][item.path]["mtime"] = 1767225600.0 + second
+            assert reasons_of(facts) == reasons
+
+
+def test_an_engine_without_a_release_or_a_watch() -> None:
+    assert watch_reasons_of(WANTED, [WATCH_UNIT])(host(WANTED, releases=None, watch=None)) == []
+    assert watch_reasons_of(WANTED, [WATCH_UNIT])(host(WANTED, watch=None)) == ["it is unknown"]
