@@ -4,6 +4,7 @@
 #   make docs       docs/ as a site, in build/docs; dead links and stale tables are errors
 #   make test       all of that and the container hosts: what .ci/run calls
 #   make check-pythons  the host program's tests on every Python from 3.9 to 3.14 that is here, by hand
+#   make mutants    do the pure core's own tests notice small changes of it? By hand, half an hour
 #   make test-real  the full matrices on real engines; writes docs/evidence/<date>.json
 #   make gpu-check SETTINGS=FILE  the product on a real GPU host: tests/gpu/README.md
 #   make clean-demo, make clean
@@ -23,7 +24,7 @@ SIDE_BY_SIDE = --dist loadfile -n
 # Tests start this program and pyinfra hundreds of times: compiled once, not each time.
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: check check-pythons lint docs unit test test-real demo clean-demo clean images engine packages test-packages
+.PHONY: check check-pythons mutants lint docs unit test test-real demo clean-demo clean images engine packages test-packages
 check: lint
 	@$(MAKE) --no-print-directory --jobs 2 docs unit
 .PHONY: check lint docs unit test test-real gpu-check demo clean-demo clean images engine packages test-packages
@@ -44,6 +45,9 @@ unit: $(VENV)/.ready
 
 check-pythons: $(VENV)/.ready
 	@$(BIN)/python -m tests.hosts.pythons $(ARGS)
+
+mutants: $(VENV)/.ready
+	@$(BIN)/python -m benchmarks.mutants $(ARGS)
 
 test: lint docs test-packages images
 	$(PYTEST) -q $(SIDE_BY_SIDE) 2 -m "not real" --hypothesis-profile=thorough \

@@ -1,16 +1,15 @@
 """`make check-pythons`: the host program's tests on every Python from 3.9 to 3.14 that is here.
 
 Looks in PATH, in ~/.pyenv/versions and in uv's folder, makes an environment for each, and writes
-docs/evidence/pythons.json. By hand: a run takes minutes for each Python. Words on the command line
-name the versions (3.9 3.14); then nothing is written. Exit status 1 if a test failed, or a version
-that was named, or all of them, are not here.
+docs/evidence/pythons.json. By hand: each Python takes minutes. Words on the command line name the
+versions (`make check-pythons ARGS="3.9 3.14"`). Exit status 1 if a test failed, or if a version that
+was named is not here.
 """
 
 from __future__ import annotations
 
 import ast
 import json
-import platform
 import re
 import shutil
 import subprocess
@@ -39,25 +38,31 @@ NOT_COPIED = shutil.ignore_patterns("site-packages", "test", "idlelib", "__pycac
 
 def newer(version: str, than: str) -> bool:
     """Whether it is that version or a later one."""
-    return [int(part) for part in version.split(".")] >= [int(part) for part in than.split(".")]
+    return numbers(version) >= numbers(than)
+
+
+def numbers(text: str) -> list[int]:
+    """The numbers in a version's name."""
+    return [int(part) for part in re.findall(r"[0-9]+", text)]
 
 
 def find(version: str) -> Path | None:
     """An interpreter of that version, the newest where pyenv or uv has several."""
     for pattern in (".pyenv/versions/{}.*", ".local/share/uv/python/cpython-{}.*"):
-        found = sorted(Path.home().glob(f"{pattern.format(version)}/bin/python{version}"))
-        if found:
-            return found[-1]
+        found = Path.home().glob(f"{pattern.format(version)}/bin/python{version}")
+        newest = max(found, key=lambda path: numbers(path.parts[-3]), default=None)
+        if newest is not None:
+            return newest
     named = shutil.which(f"python{version}")
     return Path(named) if named else None
 
 
-def readable(python: Path, version: str) -> Path:
+def readable(python: Path) -> Path:
     """This interpreter, or a copy of it that every user can read: some tests become another user."""
     prefix = python.resolve().parents[1]
     if all(folder.stat().st_mode & 0o005 == 0o005 for folder in (prefix, *prefix.parents)):
         return python
-    copy = COPIES / version
+    copy = COPIES / prefix.name
     if not (copy / "bin" / python.name).exists():
         shutil.copytree(prefix, copy, symlinks=True, ignore=NOT_COPIED, dirs_exist_ok=True)
     # Its shared library is looked for where it was built, which others cannot read.
@@ -113,7 +118,7 @@ def environment(version: str, python: Path) -> Path:
 
 def tried(version: str, python: Path) -> dict[str, Any]:
     """One Python: what was run and how it ended."""
-    made = environment(version, readable(python, version))
+    made = environment(version, readable(python))
     left_out = [] if newer(version, CONTROLLER) else sorted(
         str(path.relative_to(ROOT))
         for path in (ROOT / TESTS[0]).rglob("test_*.py")
@@ -130,6 +135,13 @@ def tried(version: str, python: Path) -> dict[str, Any]:
         ],
         cwd=ROOT,
     )
+    code = "import platform; print(platform.python_version())"
+    shown = subprocess.run([str(made), "-c", code], capture_output=True, text=True, check=True)
+    return {"python": shown.stdout.strip(), **outcome(report), "left_out": left_out}
+
+
+def outcome(report: Path) -> dict[str, Any]:
+    """What pytest's report says."""
     suite = next(ElementTree.parse(report).iter("testsuite"))
     count = {name: int(suite.get(name, 0)) for name in ("tests", "failures", "errors", "skipped")}
     bad = [
@@ -145,38 +157,43 @@ def tried(version: str, python: Path) -> dict[str, Any]:
         }
     )
     passed = count["tests"] - count["failures"] - count["errors"] - count["skipped"]
-    code = "import platform; print(platform.python_version())"
-    shown = subprocess.run([str(made), "-c", code], capture_output=True, text=True, check=True)
+    now = time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime())
     return {
-        **{"python": shown.stdout.strip(), "passed": passed, **count},
-        **{"failed": bad, "skipped_because": skipped, "left_out": left_out},
+        **{"time": now, "passed": passed, **count},
+        **{"failed": bad, "skipped_because": skipped},
     }
 
 
 def main(arguments: Sequence[str]) -> int:
-    """Run the versions that are here, and write the result."""
-    found = {version: find(version) for version in (arguments or VERSIONS)}
-    try:
-        results = [tried(version, python) for version, python in found.items() if python]
-    except Failure as failure:
-        print(failure, file=sys.stderr)
-        return 1
-    missing = [version for version, python in found.items() if python is None]
-    for one in results:
-        print(f"Python {one['python']}: {one['passed']} of {one['tests']} passed", *one["failed"])
-    print(f"not here: {', '.join(missing) or 'none'}")
-    if not arguments:
-        document = {
-            "v": 1,
-            "time": time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime()),
-            "machine": platform.machine(),
-            "tests": list(TESTS),
-            "pythons": results,
-            "not_found": missing,
-        }
-        RESULT.write_text(json.dumps(document, indent=1) + "\n", encoding="utf-8")
-    failed = any(one["failed"] for one in results) or not results or (arguments and missing)
-    return 1 if failed else 0
+    """Run the versions that are asked for and here, and keep each result as it comes."""
+    missing = []
+    for version in arguments or VERSIONS:
+        python = find(version)
+        if python is None:
+            missing.append(version)
+            continue
+        try:
+            keep(version, tried(version, python))
+        except (Failure, subprocess.CalledProcessError) as failure:
+            print(f"Python {version}: {failure}", file=sys.stderr)
+            return 1
+    results = json.loads(RESULT.read_text(encoding="utf-8"))["pythons"]
+    for version, one in results.items():
+        print(f"{version}: {one['passed']} of {one['tests']} passed, {one['time']}", *one["failed"])
+    if missing:
+        print(f"not here: {', '.join(missing)}", file=sys.stderr)
+    asked = [results[version] for version in arguments or VERSIONS if version in results]
+    return 1 if any(one["failed"] for one in asked) or (arguments and missing) else 0
+
+
+def keep(version: str, result: dict[str, Any]) -> None:
+    """Put it into the evidence, in the place of that version's last result."""
+    document = {"v": 1, "tests": list(TESTS), "pythons": {}}
+    if RESULT.exists():
+        document = json.loads(RESULT.read_text(encoding="utf-8"))
+    results = {**document["pythons"], version: result}
+    document["pythons"] = {one: results[one] for one in VERSIONS if one in results}
+    RESULT.write_text(json.dumps(document, indent=1) + "\n", encoding="utf-8")
 
 
 if __name__ == "__main__":

@@ -10,11 +10,17 @@ import zipfile
 from pathlib import Path
 
 import gevent
+import pytest
 
 LIBRARY = next(Path(gevent.__file__).parent.rglob("*.so"))
 """A real ELF file that is always here (pyinfra needs gevent)."""
 LISTING = "ELF file    {index}: common_ops.abi3.{index}.sm_{arch}.cubin\n"
 NO_PTX = "cuobjdump info    : No PTX file found to extract from 'x'. You may try with -all option."
+
+
+takes_the_wheel = pytest.mark.skipif(
+    sys.version_info < (3, 10), reason="the kernel's wheels are for Python 3.10 and newer"
+)
 
 
 def cuobjdump(folder: Path, *archs: str, ptx: str = "") -> str:

@@ -156,6 +156,7 @@ def test_members_that_climb_out_stay_inside(tmp_path: Path) -> None:
     assert not (tmp_path.parent / "evil.so").exists()
 
 
+@sites.takes_the_wheel
 def test_installed_and_usable(tmp_path: Path) -> None:
     site = sites.venv(tmp_path / "venv")
     sites.install(site, sites.files())
@@ -171,6 +172,7 @@ def test_installed_and_usable(tmp_path: Path) -> None:
     assert [item.archs for item in result.files] == [("90", "120a")] * 2
 
 
+@sites.takes_the_wheel
 def test_a_symbol_that_torch_lacks_is_an_abi_mismatch(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -22,9 +22,6 @@ from tests.kernel import sites
 from tests.support import pip_venv
 
 KEY = "0123456789abcdef01234567"
-takes_the_wheel = pytest.mark.skipif(
-    sys.version_info < (3, 10), reason="the kernel's wheels are for Python 3.10 and newer"
-)
 
 
 def provenance(path: Path, **changes: object) -> dict:
@@ -126,7 +123,7 @@ def lay_torch(root: Path) -> None:
     )
 
 
-@takes_the_wheel
+@sites.takes_the_wheel
 def test_install_takes_both_old_kernels_away(real_venv: Path, tmp_path: Path) -> None:
     lay_torch(real_venv)
     venv = load(real_venv)
@@ -168,7 +165,7 @@ def test_a_record_that_climbs_out_deletes_nothing_outside(real_venv: Path, tmp_p
     assert not (venv.site_packages / "sgl_kernel").exists()
 
 
-@takes_the_wheel
+@sites.takes_the_wheel
 def test_command_refuses_an_unusable_wheel_before_it_changes_anything(
     real_venv: Path,
     tmp_path: Path,
