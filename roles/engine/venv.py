@@ -15,6 +15,7 @@ from roles.remote.failing import checked, say
 from roles.remote.operation import operation, read, show
 from roles.remote.snapshot import JSON
 from roles.remote.steps import STEP, run_step
+from roles.report.result import keep
 from sglangctl.state.ownership import MARKER
 
 # Checks that each pin is there in its version, and prints what is there. Requirements are read with
@@ -48,6 +49,8 @@ sync -- "$5.new"
 mv -f -- "$5.new" "$5"
 printf '%s\\n' "$found"
 """
+FOLDED = 4
+"""Pins that are shown; the report has all of them."""
 BUSY = 75
 """Exit status when another deploy is working on the same venv (EX_TEMPFAIL)."""
 
@@ -108,7 +111,7 @@ def venv_ready(
     if is_verified(venv, facts["files"]):
         host.noop(f"{venv.path} is there and verified")
         return
-    show([f"{venv.path}: new, {' '.join(venv.packages)}"])
+    show([f"{venv.path}: new, {folded(venv.packages)}"])
 
     # Of its own release, and only of that, the path can be the live one's.
     live = release_digest is not None and release_digest in live_digests(facts)
@@ -139,7 +142,7 @@ def build_venv(host: Host, venv: Venv, sudo: bool, live: bool) -> None:
         ],
     ]
     commands = [*([] if live else make), ["echo", f"{STEP}verifying the venv"], verify(venv)]
-    title = f"installing {' '.join(venv.packages)} into {venv.path}"
+    title = f"installing {folded(venv.packages)} into {venv.path}"
     lines = run_step(
         host,
         title,
@@ -154,7 +157,26 @@ def build_venv(host: Host, venv: Venv, sudo: bool, live: bool) -> None:
         limit_s=venv.limit_s,
         then=next_step(venv, live),
     )
-    say(host, f"packages: {lines[-1] if lines else 'none'}")
+    keep(host, f"packages of {venv.path}", found := installed(lines))
+    say(host, f"packages: {folded(found) or 'none'}")
+
+
+def folded(pins: Sequence[str]) -> str:
+    """One line for any number of pins: the first ones, sglang before all."""
+    first = sorted(pins, key=lambda pin: not pin.startswith("sglang"))[:FOLDED]
+    more = len(pins) - len(first)
+    return " ".join(first) + (f" and {more} more" if more else "")
+
+
+def installed(lines: Sequence[str]) -> list[str]:
+    """NAME==VERSION of each pinned package, from the last line that MARK prints."""
+    try:
+        found = json.loads(lines[-1]) if lines else {}
+    except ValueError:
+        return []
+    if not isinstance(found, dict):
+        return []
+    return [f"{name}=={version}" for name, version in sorted(found.items())]
 
 
 def verify(venv: Venv) -> list[str]:

@@ -2,8 +2,8 @@
 
 pyinfra's own JSON leaves failed hosts' messages out, and is empty when every host has failed.
 
-{"v": 1, "deploy", "time", "report": [{host, outcome, messages, operations, engines}]}; outcome is
-ok, failed or unreachable; engines holds one Result each.
+{"v": 1, "deploy", "time", "report": [{host, outcome, messages, operations, engines, lists}]}; outcome
+is ok, failed or unreachable; engines holds one Result each; lists, what the screen has folded.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from pyinfra.api.state import BaseStateCallback
 from pyinfra.context import ctx_state, state
 
 from roles.remote import failing
-from roles.report.result import RESULTS
+from roles.report.result import LISTS, RESULTS
 
 VERSION = 1
 FOLDER_VARIABLE = "SGLANG_REPORTS"
@@ -107,6 +107,7 @@ def of_host(state: State, host: Host, order: Sequence[str]) -> dict[str, Any]:
         "messages": failing.MESSAGES.get(host.name, []),
         "operations": operations(state, host, order),
         "engines": [asdict(result) for result in RESULTS.get(host.name, {}).values()],
+        "lists": LISTS.get(host.name, {}),
     }
 
 

@@ -41,6 +41,15 @@ RESULTS: dict[str, dict[str, Result]] = {}
 """By host's name, then by engine's."""
 
 
+LISTS: dict[str, dict[str, list[str]]] = {}
+"""By host's name, then by what they list: what is too long for the screen."""
+
+
+def keep(host: Host, what: str, lines: list[str]) -> None:
+    """Keep a list for the report."""
+    LISTS.setdefault(host.name, {})[what] = lines
+
+
 def record(host: Host, result: Result) -> None:
     RESULTS.setdefault(host.name, {})[result.engine] = result
 
