@@ -76,7 +76,8 @@ _ALL = (
     Cause(
         "weights-corrupt",
         "a weight file is truncated, damaged, or does not fit the model's config.json",
-        "compare the checksums of the weight files with their source, and download the bad one again",
+        "`sglangctl weights FOLDER` names the file (with --sha256 it reads every byte): download that "
+        "one again",
         rule="SIGBUS (exit -7) while weights are loading",
     ),
     Cause(
@@ -88,6 +89,11 @@ _ALL = (
         "too-few-gpus",
         "the engine sees fewer GPUs than the tensor parallel size needs",
         "compare `nvidia-smi -L` with `gpus` and the tensor parallel size in the inventory",
+    ),
+    Cause(
+        "cache-too-small",
+        "the key/value cache is too small to serve one request",
+        "raise `max-total-tokens` or remove it, or raise `mem-fraction-static`, in the inventory",
     ),
     Cause(
         "gpu-out-of-memory",

@@ -24,6 +24,21 @@ SIGNATURES = (
         r"\[Errno (?:1|5|13|116|121)\].{0,400}\.(?:safetensors|safetensors\.index\.json|gguf)\b",
         EXCEPTION,
     ),
+    # A --max-total-tokens of 1 and its like.
+    Signature(
+        "cache-too-small",
+        "Memory pool size is too small",
+        "AssertionError: Memory pool size is too small",
+        SOURCE,
+        where=EXCEPTION,
+    ),
+    Signature(
+        "cache-too-small",
+        "max_running_request is zero",
+        "AssertionError: max_running_request is zero",
+        SOURCE,
+        where=EXCEPTION,
+    ),
     Signature(
         "gpu-out-of-memory",
         "CUDA out of memory",
