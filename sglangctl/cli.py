@@ -52,6 +52,11 @@ COMMANDS = (
     Command("free", "sglangctl.commands.free", "free an engine's GPUs"),
     Command("stop", "sglangctl.commands.stop", "stop an engine, and keep it down", os_error=1),
     Command(
+        "bench",
+        "sglangctl.commands.bench",
+        "how fast an engine answers, beside what was accepted: 0 as fast, 1 slower, 2 unknown",
+    ),
+    Command(
         "verify",
         "sglangctl.commands.verify",
         "prove that an engine serves: 0 ready, 1 not, 2 unknown",

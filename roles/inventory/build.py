@@ -11,7 +11,7 @@ from roles.inventory.errors import Path
 from roles.inventory.model import EngineSpec, Install, Kernel, Model, Nccl, current_of, state_of
 from roles.inventory.secret import Secret
 from roles.inventory.written import text_of
-from sglangctl.state.config import Drafter, Limits, Preflight, Readiness
+from sglangctl.state.config import Acceptance, Drafter, Limits, Preflight, Readiness
 
 
 def build_engine(
@@ -48,6 +48,7 @@ def build_engine(
         version=engine["version"],
         model=Model(path, engine["model"].get("served_name", path.rsplit("/", 1)[1])),
         drafter=Drafter(**drafter) if drafter else None,
+        acceptance=Acceptance(**engine["acceptance"]) if "acceptance" in engine else None,
         tensor_parallel=int(engine["tensor_parallel"]),
         gpus="all" if engine["gpus"] == "all" else tuple(map(int, engine["gpus"])),
         listen=engine["listen"],

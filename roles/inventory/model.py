@@ -10,7 +10,7 @@ from typing import Any, Literal
 from roles.inventory import nccl
 from roles.inventory.errors import Mistake
 from roles.inventory.secret import Secret
-from sglangctl.state.config import Drafter, Limits, Preflight, Readiness
+from sglangctl.state.config import Acceptance, Drafter, Limits, Preflight, Readiness
 from sglangctl.systemd.unit_names import engine_unit
 
 FlagValue = bool | int | float | str | list[Any] | dict[str, Any]
@@ -117,6 +117,7 @@ class EngineSpec:
     version: str
     model: Model
     drafter: Drafter | None
+    acceptance: Acceptance | None
     tensor_parallel: int
     gpus: Literal["all"] | tuple[int, ...]
     listen: str

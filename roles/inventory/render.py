@@ -168,6 +168,7 @@ def engine_config(engine: EngineSpec) -> EngineConfig:
         gpus=engine.gpus,
         replaces=engine.replaces,
         drafter=engine.drafter,
+        acceptance=engine.acceptance,
         readiness=engine.readiness,
         limits=engine.limits,
         preflight=engine.preflight,

@@ -68,6 +68,11 @@ class Facts:
     paths_fault: str = ""
     """Which of them does not work."""
     paths_slow: tuple[str, ...] = ()
+    load: str | None = None
+    """What the load of the acceptance showed, in words; None: none was measured in this start."""
+    load_worse: tuple[str, ...] = ()
+    load_fails: bool = False
+    """The inventory wants a slower engine refused."""
 
 
 @dataclass(frozen=True)
@@ -119,6 +124,10 @@ def decide(expected: Expected, facts: Facts) -> Decision:
     ]
     if facts.paths is not None:
         checks.append(_paths(facts, facts.paths))
+    if facts.load is not None:
+        worse = "; ".join(facts.load_worse)
+        degrades = not facts.load_fails
+        checks.append(Check("acceptance", not worse, worse or facts.load, degrades=degrades))
     if expected.speculative:
         checks += [_speculation(expected, facts), _acceptance(expected, facts)]
     hard = [check for check in checks if not check.degrades]

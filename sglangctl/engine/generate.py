@@ -49,6 +49,8 @@ class Generation:
     verify_calls: int | None = None
     prompt_tokens: int | None = None
     """As the engine counted them."""
+    times: tuple[float, ...] = ()
+    """When its pieces came, seconds after the request."""
 
     def event(self) -> dict[str, Any]:
         """The fields of a `generate` event."""
@@ -137,6 +139,7 @@ def stream_of(
         accept_length=stream.accept_length,
         verify_calls=stream.verify_calls,
         prompt_tokens=stream.prompt_tokens,
+        times=tuple(stream.times),
     )
 
 
@@ -152,6 +155,7 @@ class Stream:
         self.accept_length: float | None = None
         self.verify_calls: int | None = None
         self.prompt_tokens: int | None = None
+        self.times: list[float] = []
         self._pieces: list[str] = []
         self._usage: int | None = None
         self._raw = b""
@@ -211,6 +215,7 @@ class Stream:
             )
             if piece:
                 self._pieces.append(piece)
+                self.times.append(seconds)
                 self.first_s = seconds if self.first_s is None else self.first_s
                 self.last_s = seconds
 

@@ -55,6 +55,11 @@ EMBEDDING = Kind("embedding", "/v1/embeddings", vectors=True)
 SCORE = Kind("score", "/classify", vectors=True)
 
 
+def named(name: str) -> Kind:
+    """The kind with this name."""
+    return next(kind for kind in (COMPLETION, EMBEDDING, SCORE, CHATTING) if kind.name == name)
+
+
 def of(where: Endpoint, timeout_s: float) -> Kind:
     """By what the engine says of its model; a chat where it says nothing."""
     for path in INFO_PATHS:

@@ -37,6 +37,8 @@ class Proof:
     walks: Walks | None = None
     """None: no path was walked, because it was not asked for or the generation failed."""
     model_kind: str = kinds.CHATTING.name
+    load: dict[str, Any] | None = None
+    """What the load of the acceptance showed (accepted.Judged.event)."""
 
 
 def gather(

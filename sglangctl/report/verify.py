@@ -77,7 +77,7 @@ def paths_walked(config: EngineConfig, paths: Paths, unit: Unit) -> dict[str, An
         event = starts.last_event(paths.starts(config.name) / start / starts.JOURNAL, "generate")
     except OSError:
         return {}
-    return findings(event.get("warm")) if event is not None else {}
+    return findings(event) if event is not None else {}
 
 
 def judged(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any
 
 from sglangctl.startup import render
@@ -33,13 +34,35 @@ class Warm:
     def walked(self, event: dict[str, Any]) -> None:
         """The proof is over."""
         self.path = ""
-        self.facts = findings(event.get("warm"))
+        self.facts = findings(event)
 
 
-def findings(warm: Any) -> dict[str, Any]:
-    """Fields of diagnosis.readiness.Facts by the `warm` of a generate event: which path does not
-    work, and which are slow; empty where none was walked."""
-    fields = mapping(warm)
+def findings(event: Mapping[str, Any]) -> dict[str, Any]:
+    """Fields of diagnosis.readiness.Facts by a generate event: what came of the users' paths, and
+    of the acceptance's load."""
+    return {**_paths(mapping(event.get("warm"))), **_load(mapping(event.get("acceptance")))}
+
+
+def _load(fields: Mapping[str, Any]) -> dict[str, Any]:
+    if not fields:
+        return {}
+
+    def lines(key: str) -> tuple[str, ...]:
+        found = fields.get(key)
+        listed = found if isinstance(found, list) else []
+        return tuple(printable(line) for line in listed[:_MOST] if isinstance(line, str))
+
+    fault = text(fields.get("fault"))
+    before = text(fields.get("compared_with"))
+    words = f"as fast as accepted on {printable(before)}" if before else "the first of its kind"
+    if lines("unsure"):
+        words = f"too much noise to tell: {'; '.join(lines('unsure'))}"
+    worse = (f"the load was not completed: {printable(fault)}",) if fault else lines("worse")
+    return {"load": words, "load_worse": worse, "load_fails": fields.get("fail") is True}
+
+
+def _paths(fields: Mapping[str, Any]) -> dict[str, Any]:
+    """Which path does not work, and which are slow; empty where none was walked."""
     if not fields:
         return {}
     limit_s = number(fields.get("limit_s"))

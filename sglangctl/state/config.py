@@ -133,6 +133,20 @@ class Preflight:
 
 
 @dataclass(frozen=True)
+class Acceptance:
+    """A small load of our own, compared with the last accepted one of this model and hardware."""
+
+    tolerance: float = 0.1
+    """Share of the speed that may be lost: 0.1 is 10 %."""
+    fail: bool = False
+    """A slower engine is not ready; else it is degraded."""
+    concurrency: int = 8
+    tokens: int = 64
+    """Of each answer."""
+    limit_s: float = 30.0
+
+
+@dataclass(frozen=True)
 class EngineConfig:
     """engines/NAME.json."""
 
@@ -149,6 +163,7 @@ class EngineConfig:
     replaces: tuple[str, ...] = ()
     fallbacks: tuple[str, ...] = ()
     drafter: Drafter | None = None
+    acceptance: Acceptance | None = None
     readiness: Readiness = field(default_factory=Readiness)
     limits: Limits = field(default_factory=Limits)
     preflight: Preflight = field(default_factory=Preflight)
@@ -197,16 +212,20 @@ def unknown(name: str, paths: Paths) -> str:
     return f"there is no engine {name} on this host (there is: {', '.join(names)}): deploy it first"
 
 
-_PARTS = {"readiness": Readiness, "limits": Limits, "preflight": Preflight}
+_OPTIONAL: dict[str, type] = {"drafter": Drafter, "acceptance": Acceptance}
+_PARTS: dict[str, type] = {
+    "readiness": Readiness,
+    "limits": Limits,
+    "preflight": Preflight,
+    **_OPTIONAL,
+}
 
 
 def engine_from(document: dict[str, Any], source: Path) -> EngineConfig:
     """An engine's configuration from its JSON object; ConfigError names `source`."""
     document = dict(document)
-    if isinstance(document.get("drafter"), dict):
-        document["drafter"] = _build(Drafter, document["drafter"], source)
     for key, kind in _PARTS.items():
-        if key in document:
+        if key in document and (document[key] is not None or key not in _OPTIONAL):
             document[key] = _build(kind, document[key], source)
     return _build(EngineConfig, document, source)
 

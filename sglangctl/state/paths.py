@@ -52,6 +52,10 @@ class Paths:
     def state_json(self, name: str) -> Path:
         return self.engine_state(name) / "state.json"
 
+    def accepted(self, name: str) -> Path:
+        """Measured loads that were accepted."""
+        return self.engine_state(name) / "accepted.json"
+
     def starts(self, name: str) -> Path:
         return self.engine_state(name) / "starts"
 

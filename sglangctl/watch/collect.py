@@ -15,9 +15,10 @@ from collections.abc import Callable, Container
 from dataclasses import dataclass, replace
 from typing import Any
 
-from sglangctl.engine import port_owner
+from sglangctl.engine import kinds, port_owner
 from sglangctl.engine.generate import Generation
 from sglangctl.engine.http import Answer, Endpoint, Prober, ask, error_name
+from sglangctl.engine.kinds import Kind
 from sglangctl.engine.processes import Collector, Process, shape
 from sglangctl.engine.readiness_facts import Proof, gather
 from sglangctl.engine.run import Run
@@ -57,7 +58,8 @@ class End:
 
 class Collection:
     """The events of one run, from now on. `prove`: generate once when it serves. `asked_by`: who
-    it is that has the unit stopped, asked when somebody has."""
+    it is that has the unit stopped, asked when somebody has. `accept`: measures the acceptance's load
+    after the proof; None where that is not wanted, or was done."""
 
     def __init__(
         self,
@@ -71,6 +73,7 @@ class Collection:
         show: Callable[[str], None] = lambda text: None,
         later: Callable[[], Container[str]] | None = None,
         jit: JitCaches | None = None,
+        accept: Callable[[Kind], dict[str, Any] | None] | None = None,
     ) -> None:
         self.config, self.run, self.recorder = config, run, recorder
         self._where, self._tail, self._prove = where, tail, prove
@@ -91,6 +94,7 @@ class Collection:
         self._http = Prober(self.wake)
         self._gpu = Prober(self.wake)
         self._proof = Prober(self.wake)
+        self._accept = accept
         self._jit, self._jit_look = jit, Prober(self.wake)
         self._walks: queue.SimpleQueue[dict[str, Any]] = queue.SimpleQueue()
         """What the proof, in its thread, has to say of the path that it walks."""
@@ -328,7 +332,11 @@ class Collection:
         config, where, run = self.config, self._where, self.run
 
         def question() -> Proof:
-            return gather(config, where, run.main_pid, run.pids(), walking=self._walking)
+            proof = gather(config, where, run.main_pid, run.pids(), walking=self._walking)
+            if self._accept is None or proof.walks is None or proof.walks.faulty:
+                return proof
+            self._walking("the load of the acceptance", 0, 0)
+            return replace(proof, load=self._accept(kinds.named(proof.model_kind)))
 
         if self._proof.start(question):
             self._proofs += 1

@@ -44,6 +44,8 @@ def generate(proof: Proof, drafter: bool) -> dict[str, Any] | None:
     fields = {**proof.generation.event(), "asked": proof.asked, "model_kind": proof.model_kind}
     if proof.walks is not None:
         fields["warm"] = proof.walks.event()
+    if proof.load is not None:
+        fields["acceptance"] = proof.load
     if drafter and proof.min_accept_length is not None:
         fields["min_accept_length"] = proof.min_accept_length
     if drafter and proof.acceptance is not None:

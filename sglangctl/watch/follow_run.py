@@ -4,11 +4,14 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Sequence
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 from sglangctl.diagnosis.outcomes import PROVEN
-from sglangctl.engine.http import endpoint
+from sglangctl.engine import accepted
+from sglangctl.engine.http import Endpoint, endpoint
+from sglangctl.engine.kinds import Kind
 from sglangctl.engine.run import Run
 from sglangctl.masking.masker import Masker, secrets_of
 from sglangctl.masking.text import secrets_in_argv
@@ -73,16 +76,18 @@ class Follow:
         if not self._recorder.assessment:
             launch = launch_event.fields(config, paths, run.main_pid, run.id, run.launched, masker)
             self._recorder.record(run.t(), "launch", **launch)
+        where = endpoint(config, paths, run.pids)
         self._collection = Collection(
             config,
             run,
-            endpoint(config, paths, run.pids),
+            where,
             tail,
             self._recorder,
             prove=self.outcome not in PROVEN or self._asked != config.readiness.asked,
             asked_by=self._who_stops,
             show=lambda text: self._show(f"{config.name}: {text}"),
             later=self._later if run.folder is not None else None,
+            accept=partial(acceptance, config, paths, where) if config.acceptance else None,
             jit=JitCaches(launch_event.environment(paths.current(config.name), masker)),
         )
 
@@ -230,6 +235,20 @@ class Follow:
         result = systemctl.call("restart", "--no-block", "--", self.config.unit)
         if not result.ok:
             self._show(f"{self.config.name}: restart failed: {result.stderr.strip()[:200]}")
+
+
+def acceptance(
+    config: EngineConfig, paths: Paths, where: Endpoint, kind: Kind
+) -> dict[str, Any] | None:
+    """The load of the acceptance, measured and compared; None of a release that was accepted: a
+    restart of it does not wait for that."""
+    wanted = config.acceptance
+    if wanted is None or kind.vectors:
+        return None
+    release = accepted.release_of(config.name, paths)
+    if release is not None and accepted.last(config, paths, release) is not None:
+        return None
+    return accepted.judge(config, wanted, paths, where, kind).event(wanted)
 
 
 def _written(file: Path) -> float | None:

@@ -40,6 +40,7 @@ COMMANDS: dict[str, list[list[str]]] = {
     "holders": [["--engine", ENGINE]],
     "free": [[ENGINE], [ENGINE, "--dry-run", "--json"]],
     "stop": [[ENGINE]],
+    "bench": [[ENGINE], [ENGINE, "--json"]],
     "verify": [[ENGINE], [ENGINE, "--json"]],
     "bundle": [[ENGINE, "-o", "b.tar.gz"]],
     "kernel": [["inspect", "installed", "--engine", ENGINE], ["check", "--engine", ENGINE]],

@@ -106,3 +106,25 @@ def test_no_event_raises(event: dict[str, Any]) -> None:
     startup: Startup = serving(10)
     said = startup.feed({"t": 11, **event})
     assert said.outcome == "serving" and "\x1b" not in (said.progress or "")
+
+
+def accepted(**fields: Any) -> dict[str, Any]:
+    return generate(30, acceptance={"worse": [], "unsure": [], "compared_with": None, **fields})
+
+
+SLOWER = "one at a time: 12.5 ms between two tokens, accepted were 10.0 ms"
+
+
+def test_a_slower_engine_is_degraded_or_not_ready_as_asked() -> None:
+    assert feed(serving(10), accepted()).outcome == "ready"
+    said = feed(serving(10), accepted(worse=[SLOWER]))
+    assert said.outcome == "degraded" and "12.5 ms" in said.evidence[0]
+    said = feed(serving(10), accepted(worse=[SLOWER], fail=True))
+    assert said.outcome == "serving" and "12.5 ms" in said.evidence[0]
+    assert feed(serving(10), accepted(unsure=[SLOWER], fail=True)).outcome == "ready"
+    assert feed(serving(10), accepted(fault="no answer")).outcome == "degraded"
+
+
+def test_an_acceptance_that_is_none_raises_nothing() -> None:
+    for odd in ([1], {"worse": "x", "unsure": [3], "fail": "yes", "fault": 4}):
+        assert feed(serving(10), generate(30, acceptance=odd)).outcome == "ready"

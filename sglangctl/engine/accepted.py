@@ -1,0 +1,207 @@
+"""Measured loads that were accepted, and whether a new one is worse.
+
+`accepted.json` of an engine keeps the last ones, each with the model, the hardware and the release
+that it was measured on: only what was measured on the same is compared.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Mapping
+from dataclasses import dataclass
+from datetime import datetime, timezone
+from pathlib import Path
+from typing import Any
+
+from sglangctl.engine.http import Endpoint
+from sglangctl.engine.kinds import CHATTING, Kind
+from sglangctl.engine.load import Load, Speed, measure
+from sglangctl.gpu import gpus
+from sglangctl.state.config import VERSION, Acceptance, EngineConfig
+from sglangctl.state.files import write_atomic
+from sglangctl.state.paths import Paths
+from sglangctl.util.values import mapping, mappings, text
+
+KEPT = 50
+SURE = 2.0
+"""Standard errors by which a speed must be below the tolerance to be called worse."""
+LEAST_FIRST_S = 0.05
+"""First tokens that differ by less are the same."""
+MOST_BYTES = 1 << 20
+
+
+@dataclass(frozen=True)
+class Comparison:
+    """Sentences with the numbers. Both empty: it is as fast as it was, within the tolerance."""
+
+    worse: tuple[str, ...]
+    unsure: tuple[str, ...]
+    """It looks worse, and the noise is too great to tell."""
+
+
+@dataclass(frozen=True)
+class Judged:
+    """One measurement, beside the last accepted one of the same model and hardware."""
+
+    load: Load
+    against: dict[str, Any] | None
+    comparison: Comparison
+    kept: bool = False
+
+    def event(self, wanted: Acceptance) -> dict[str, Any]:
+        """`acceptance` of a `generate` event, and of `bench --json`."""
+        return {
+            **self.load.as_dict(),
+            "worse": list(self.comparison.worse),
+            "unsure": list(self.comparison.unsure),
+            "compared_with": (self.against or {}).get("time"),
+            "fail": wanted.fail,
+            "kept": self.kept,
+        }
+
+
+def judge(
+    config: EngineConfig,
+    wanted: Acceptance,
+    paths: Paths,
+    where: Endpoint,
+    kind: Kind = CHATTING,
+    keep: bool | None = None,
+) -> Judged:
+    """Measure, compare, and keep what is not worse (`keep`: in any case, or never). Measured once
+    more where it looks worse: a busy minute of the host is no slower engine."""
+    load = measure(where, config.served_name, wanted, kind)
+    against = last(config, paths)
+    found = compare(load, against, wanted.tolerance)
+    if (found.worse or found.unsure) and load.fault is None:
+        load = best(load, measure(where, config.served_name, wanted, kind))
+        found = compare(load, against, wanted.tolerance)
+    good = load.fault is None and bool(load.speeds) and not found.worse
+    kept = good if keep is None else keep and load.fault is None
+    if kept:
+        store(config, load, paths)
+    return Judged(load, against, found, kept)
+
+
+def best(one: Load, other: Load) -> Load:
+    """The faster one: noise makes an engine slower, never faster."""
+
+    def gap(load: Load) -> float:
+        return sum(speed.gap_p50_s or 1e9 for speed in load.speeds) if load.speeds else 1e12
+
+    return other if other.fault is None and gap(other) < gap(one) else one
+
+
+def compare(load: Load, against: Mapping[str, Any] | None, tolerance: float) -> Comparison:
+    """What of `load` is slower than the accepted document by more than `tolerance` (a share)."""
+    before = {speed.concurrency: speed for speed in speeds_of(against)}
+    worse: list[str] = []
+    unsure: list[str] = []
+    for speed in load.speeds:
+        old = before.get(speed.concurrency)
+        if old is None:
+            continue
+        at_once = "one at a time" if speed.concurrency == 1 else f"{speed.concurrency} at once"
+        pairs = (
+            ("between two tokens", speed.gap_p50_s, old.gap_p50_s, 0.0),
+            ("until the first token", speed.first_p50_s, old.first_p50_s, LEAST_FIRST_S),
+        )
+        for words, now_s, then_s, least_s in pairs:
+            if not now_s or not then_s or now_s - then_s <= least_s:
+                continue
+            share = then_s / now_s
+            if share >= 1.0 - tolerance:
+                continue
+            error = ((speed.noise or 0.0) ** 2 + (old.noise or 0.0) ** 2) ** 0.5
+            line = (
+                f"{at_once}: {now_s * 1000:.1f} ms {words}, accepted were {then_s * 1000:.1f} ms "
+                f"({100 * (1 - share):.0f} % slower, tolerance {100 * tolerance:.0f} %)"
+            )
+            sure = share + SURE * error * share < 1.0 - tolerance
+            (worse if sure else unsure).append(line)
+    return Comparison(tuple(worse), tuple(unsure))
+
+
+def last(config: EngineConfig, paths: Paths, release: str | None = None) -> dict[str, Any] | None:
+    """The last accepted measurement of the same model and hardware (and of `release`)."""
+    wanted = {"model": config.model, "hardware": hardware_of(config)}
+    if release is not None:
+        wanted["release"] = release
+    for entry in reversed(entries(config.name, paths)):
+        if all(entry.get(key) == value for key, value in wanted.items()):
+            return dict(entry)
+    return None
+
+
+def entries(name: str, paths: Paths) -> list[dict[str, Any]]:
+    """What is kept of an engine, oldest first; a file that cannot be read as ours is none."""
+    try:
+        with open(paths.accepted(name), "rb") as file:
+            document = json.loads(file.read(MOST_BYTES))
+    except (FileNotFoundError, ValueError, RecursionError):
+        return []
+    found = mapping(document)
+    return mappings(found.get("accepted")) if found.get("v") == VERSION else []
+
+
+def store(config: EngineConfig, load: Load, paths: Paths) -> None:
+    """Keep a measurement as accepted."""
+    entry = {
+        "time": datetime.now(timezone.utc).isoformat(timespec="seconds"),
+        "model": config.model,
+        "hardware": hardware_of(config),
+        "release": release_of(config.name, paths),
+        "version": config.version,
+        **load.as_dict(),
+    }
+    kept = [*entries(config.name, paths), entry][-KEPT:]
+    file = paths.accepted(config.name)
+    file.parent.mkdir(parents=True, exist_ok=True)
+    data = json.dumps({"v": VERSION, "accepted": kept}, indent=1).encode()
+    write_atomic(file, data + b"\n", 0o644)
+
+
+def speeds_of(entry: Mapping[str, Any] | None) -> list[Speed]:
+    """The speeds of a kept measurement."""
+    found = [Speed.read(item) for item in mappings(mapping(entry).get("speeds"))]
+    return [speed for speed in found if speed is not None]
+
+
+def release_of(name: str, paths: Paths) -> str | None:
+    """The digest of the release that is live."""
+    try:
+        return Path(os.readlink(paths.current(name))).name
+    except OSError:
+        return None
+
+
+def hardware_of(config: EngineConfig) -> str:
+    """The GPUs that the engine uses, in words; without any the processor."""
+    found = gpus.read().gpus or ()
+    used = [one.name for one in found if config.gpus == "all" or one.index in config.gpus]
+    if used:
+        kinds = sorted(set(used))
+        return ", ".join(f"{used.count(kind)} x {kind}" for kind in kinds)
+    return f"{os.cpu_count()} processor cores"
+
+
+def described(entry: Mapping[str, Any]) -> list[str]:
+    """A measurement in lines for people."""
+    lines = []
+    for speed in speeds_of(entry):
+        count = "1 at a time" if speed.concurrency == 1 else f"{speed.concurrency} at once"
+        parts = [f"{speed.tokens_per_s or 0:.1f} tokens/s"]
+        for words, values in (
+            ("first token", (speed.first_p50_s, speed.first_p95_s)),
+            ("between tokens", (speed.gap_p50_s, speed.gap_p95_s, speed.gap_p99_s)),
+        ):
+            shown = " / ".join("?" if value is None else f"{value * 1000:.1f}" for value in values)
+            parts.append(f"{words} {shown} ms")
+        lines.append(f"{count:<12} {', '.join(parts)}")
+    return lines
+
+
+def words(value: Any) -> str:
+    """A field of an entry as text."""
+    return text(value) or "-"

@@ -1,0 +1,142 @@
+"""A measured load beside the last accepted one: slower, as fast, or too noisy to tell."""
+
+from __future__ import annotations
+
+import json
+import os
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from sglangctl.engine import accepted
+from sglangctl.engine.accepted import compare
+from sglangctl.engine.http import Endpoint
+from sglangctl.engine.load import Load, Speed, gaps_of, measure, quantile, spread
+from sglangctl.state.config import Acceptance, EngineConfig
+from sglangctl.state.paths import Paths
+from tests.support.engine_config import ENGINE
+from tests.support.http_engine import Engine, serving
+
+WORDS = [f" word{number}" for number in range(12)]
+WANTED = Acceptance(concurrency=3, tokens=12, limit_s=8.0)
+
+
+def speed(gap_s: float, first_s: float = 0.2, noise: float = 0.01, concurrency: int = 1) -> Speed:
+    return Speed(concurrency, 9, 1 / gap_s, first_s, first_s, gap_s, gap_s, gap_s, noise)
+
+
+def against(*speeds: Speed) -> dict[str, Any]:
+    """As a file keeps it."""
+    return dict(json.loads(json.dumps(Load(9.0, speeds).as_dict())))
+
+
+def test_slower_by_more_than_the_tolerance_is_worse_with_the_numbers() -> None:
+    found = compare(Load(9.0, (speed(0.0125),)), against(speed(0.010)), 0.1)
+    (line,) = found.worse
+    assert "12.5 ms" in line and "10.0 ms" in line and "20 % slower" in line
+
+
+@pytest.mark.parametrize("gap_s", [0.008, 0.010, 0.0109])
+def test_within_the_tolerance_is_as_fast(gap_s: float) -> None:
+    found = compare(Load(9.0, (speed(gap_s),)), against(speed(0.010)), 0.1)
+    assert (found.worse, found.unsure) == ((), ())
+
+
+def test_noise_as_large_as_the_difference_is_said_and_is_no_alarm() -> None:
+    found = compare(Load(9.0, (speed(0.0125, noise=0.2),)), against(speed(0.010)), 0.1)
+    assert found.worse == () and len(found.unsure) == 1
+
+
+def test_first_tokens_count_where_the_difference_is_felt() -> None:
+    near = compare(Load(9.0, (speed(0.01, first_s=0.06),)), against(speed(0.01, 0.02)), 0.1)
+    far = compare(Load(9.0, (speed(0.01, first_s=0.9),)), against(speed(0.01, 0.4)), 0.1)
+    assert near.worse == () and "first token" in far.worse[0]
+
+
+def test_nothing_to_compare_with_is_not_worse() -> None:
+    for other in (None, {}, {"speeds": [3, {"concurrency": "x"}, {}]}):
+        assert compare(Load(9.0, (speed(1.0),)), other, 0.1).worse == ()
+
+
+def test_the_median_is_not_moved_by_one_pause() -> None:
+    assert quantile([0.01] * 20 + [5.0], 0.5) == 0.01
+    assert spread([0.01, 0.0101, 0.0099, 5.0]) is not None
+    assert spread([0.01, 0.01]) is None and quantile([], 0.5) is None
+
+
+def test_every_request_has_a_beginning_of_its_own_and_all_its_tokens() -> None:
+    with serving(Engine(words=WORDS, token_delay_s=0.005)) as engine:
+        load = measure(Endpoint("127.0.0.1", engine.port), "tiny", WANTED)
+        asked = [document for path, document, _ in engine.requests if document]
+    assert load.fault is None
+    assert [one.concurrency for one in load.speeds] == [1, 3]
+    begins = [document["messages"][0]["content"][:40] for document in asked]
+    assert len(set(begins)) == len(begins)
+    assert all(document["ignore_eos"] is True for document in asked)
+    assert engine.most_in_flight == 3
+    one = load.speeds[0]
+    assert one.gap_p50_s is not None and 0.005 <= one.gap_p50_s < 0.1
+    assert one.tokens_per_s is not None and 10 < one.tokens_per_s < 200
+
+
+def test_a_slow_engine_is_measured_within_the_limit() -> None:
+    with serving(Engine(words=WORDS, token_delay_s=0.1)) as engine:
+        wanted = replace(WANTED, limit_s=4.0)
+        load = measure(Endpoint("127.0.0.1", engine.port), "tiny", wanted)
+    assert load.seconds < 7 and load.speeds and load.speeds[0].gap_p50_s is not None
+
+
+def test_a_load_that_is_refused_is_a_fault_and_kept_nowhere(config: EngineConfig) -> None:
+    paths = Paths()
+    with serving(Engine(refuses=lambda document: "no")) as engine:
+        found = accepted.judge(config, WANTED, paths, Endpoint("127.0.0.1", engine.port))
+    assert found.load.fault is not None and not found.kept
+    assert accepted.entries(config.name, paths) == []
+
+
+@pytest.fixture
+def config(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> EngineConfig:
+    monkeypatch.setenv("SGLANGCTL_ROOT", str(tmp_path))
+    release = tmp_path / "var/lib/sglangctl/kimi/releases/abc"
+    release.mkdir(parents=True)
+    os.symlink("releases/abc", release.parent.parent / "current")
+    return replace(ENGINE, served_name="tiny")
+
+
+def test_the_first_is_kept_a_slower_one_is_not(config: EngineConfig) -> None:
+    paths, quick = Paths(), replace(WANTED, limit_s=3.0)
+    with serving(Engine(words=WORDS, token_delay_s=0.005)) as engine:
+        where = Endpoint("127.0.0.1", engine.port)
+        first = accepted.judge(config, quick, paths, where)
+        assert first.kept and first.against is None
+        assert accepted.last(config, paths, "abc") is not None
+        engine.token_delay_s = 0.03
+        second = accepted.judge(config, quick, paths, where)
+    assert second.comparison.worse and not second.kept
+    event = json.loads(json.dumps(second.event(quick)))
+    assert event["compared_with"] and event["worse"] and event["fail"] is False
+    assert len(accepted.entries(config.name, paths)) == 1
+
+
+def test_another_model_or_release_is_not_compared(config: EngineConfig) -> None:
+    paths = Paths()
+    accepted.store(config, Load(1.0, (speed(0.01),)), paths)
+    assert accepted.last(replace(config, model="/models/other"), paths) is None
+    assert accepted.last(config, paths, "def") is None
+    assert accepted.last(config, paths) is not None
+
+
+@pytest.mark.parametrize("data", [b"", b"[]", b"{", b'{"v": 9, "accepted": []}', b'{"v": 1}'])
+def test_a_broken_file_is_no_measurement(config: EngineConfig, data: bytes) -> None:
+    paths = Paths()
+    paths.accepted(config.name).write_bytes(data)
+    assert accepted.entries(config.name, paths) == []
+
+
+def test_pieces_in_one_read_have_no_gap() -> None:
+    from sglangctl.engine.generate import Generation
+
+    answer = Generation(200, None, 1.0, times=(0.1, 0.1, 0.3))
+    assert gaps_of(answer) == [pytest.approx(0.2)]
