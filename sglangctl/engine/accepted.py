@@ -88,7 +88,7 @@ def best(one: Load, other: Load) -> Load:
     """The faster one: noise makes an engine slower, never faster."""
 
     def gap(load: Load) -> float:
-        return sum(speed.gap_p50_s or 1e9 for speed in load.speeds) if load.speeds else 1e12
+        return sum(speed.gap_p20_s or 1e9 for speed in load.speeds) if load.speeds else 1e12
 
     return other if other.fault is None and gap(other) < gap(one) else one
 
@@ -104,16 +104,28 @@ def compare(load: Load, against: Mapping[str, Any] | None, tolerance: float) -> 
             continue
         at_once = "one at a time" if speed.concurrency == 1 else f"{speed.concurrency} at once"
         pairs = (
-            ("between two tokens", speed.gap_p50_s, old.gap_p50_s, 0.0),
-            ("until the first token", speed.first_p50_s, old.first_p50_s, LEAST_FIRST_S),
+            ("between two tokens", speed.gap_p20_s, old.gap_p20_s, _both(speed, old, 20), 0.0),
+            (
+                "at the median between two tokens",
+                speed.gap_p50_s,
+                old.gap_p50_s,
+                _both(speed, old, 50),
+                0.0,
+            ),
+            (
+                "until the first token",
+                speed.first_p20_s,
+                old.first_p20_s,
+                _both(speed, old, 50),
+                LEAST_FIRST_S,
+            ),
         )
-        for words, now_s, then_s, least_s in pairs:
+        for words, now_s, then_s, error, least_s in pairs:
             if not now_s or not then_s or now_s - then_s <= least_s:
                 continue
             share = then_s / now_s
             if share >= 1.0 - tolerance:
                 continue
-            error = ((speed.noise or 0.0) ** 2 + (old.noise or 0.0) ** 2) ** 0.5
             line = (
                 f"{at_once}: {now_s * 1000:.1f} ms {words}, accepted were {then_s * 1000:.1f} ms "
                 f"({100 * (1 - share):.0f} % slower, tolerance {100 * tolerance:.0f} %)"
@@ -121,6 +133,12 @@ def compare(load: Load, against: Mapping[str, Any] | None, tolerance: float) -> 
             sure = share + SURE * error * share < 1.0 - tolerance
             (worse if sure else unsure).append(line)
     return Comparison(tuple(worse), tuple(unsure))
+
+
+def _both(now: Speed, then: Speed, percentile: int) -> float:
+    """The relative error of the ratio of two speeds."""
+    errors = [getattr(speed, f"noise_p{percentile}") or 0.0 for speed in (now, then)]
+    return float(sum(error * error for error in errors) ** 0.5)
 
 
 def last(config: EngineConfig, paths: Paths, release: str | None = None) -> dict[str, Any] | None:

@@ -123,7 +123,7 @@ def test_gpus_keep_their_order() -> None:
 )
 def test_another_programs_word_for_a_key(key: str, meant: str) -> None:
     error = mistake(f"{key}: x")
-    assert error.startswith(f"{key}: found an unknown key; allowed: one of api_key, ")
+    assert error.startswith(f"{key}: found an unknown key; allowed: one of acceptance, ")
     assert error.endswith(f'did you mean "{meant}"?')
 
 
