@@ -50,7 +50,7 @@ def rounds(where: list[Endpoint]) -> dict[str, Any]:
         false += bool(same.worse)
         told += bool(slower.worse)
         unsure += bool(slower.unsure or same.unsure)
-        now, then = load.speeds[0].gap_p20_s, kept["speeds"][0]["gap_p20_s"]
+        now, then = load.speeds[0].pace_p20_s, kept["speeds"][0]["pace_p20_s"]
         ratios.append(round(then / now, 3) if now else 0.0)
         for line in same.worse:
             print(f"     {line}")

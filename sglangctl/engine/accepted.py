@@ -29,6 +29,12 @@ SURE = 2.0
 LEAST_FIRST_S = 0.05
 """First tokens that differ by less are the same."""
 MOST_BYTES = 1 << 20
+COMPARED = (
+    ("a token", "pace_p20_s", 20, 0.0),
+    ("a token at the median", "pace_p50_s", 50, 0.0),
+    ("until the first token", "first_p20_s", 50, LEAST_FIRST_S),
+)
+"""Words, field of Speed, whose noise counts (p20 or p50), and seconds that make no difference."""
 
 
 @dataclass(frozen=True)
@@ -88,7 +94,7 @@ def best(one: Load, other: Load) -> Load:
     """The faster one: noise makes an engine slower, never faster."""
 
     def gap(load: Load) -> float:
-        return sum(speed.gap_p20_s or 1e9 for speed in load.speeds) if load.speeds else 1e12
+        return sum(speed.pace_p20_s or 1e9 for speed in load.speeds) if load.speeds else 1e12
 
     return other if other.fault is None and gap(other) < gap(one) else one
 
@@ -103,24 +109,9 @@ def compare(load: Load, against: Mapping[str, Any] | None, tolerance: float) -> 
         if old is None:
             continue
         at_once = "one at a time" if speed.concurrency == 1 else f"{speed.concurrency} at once"
-        pairs = (
-            ("between two tokens", speed.gap_p20_s, old.gap_p20_s, _both(speed, old, 20), 0.0),
-            (
-                "at the median between two tokens",
-                speed.gap_p50_s,
-                old.gap_p50_s,
-                _both(speed, old, 50),
-                0.0,
-            ),
-            (
-                "until the first token",
-                speed.first_p20_s,
-                old.first_p20_s,
-                _both(speed, old, 50),
-                LEAST_FIRST_S,
-            ),
-        )
-        for words, now_s, then_s, error, least_s in pairs:
+        for words, field, percentile, least_s in COMPARED:
+            now_s, then_s = getattr(speed, field), getattr(old, field)
+            error = _both(speed, old, percentile)
             if not now_s or not then_s or now_s - then_s <= least_s:
                 continue
             share = then_s / now_s

@@ -31,6 +31,8 @@ SINGLES = 3
 TURNS = 5
 """At most; fewer where the time limit is spent first."""
 WARM_TOKENS = 4
+WINDOW = 8
+"""Pieces over which a pace is taken: what a busy client reads late comes in one bunch."""
 
 
 @dataclass(frozen=True)
@@ -45,15 +47,17 @@ class Speed:
     """Until the first token."""
     first_p50_s: float | None
     first_p95_s: float | None
-    gap_p20_s: float | None
-    """Between two pieces of an answer."""
+    pace_p20_s: float | None
+    """A piece of an answer, over WINDOW of them."""
+    pace_p50_s: float | None
     gap_p50_s: float | None
+    """Between two pieces."""
     gap_p95_s: float | None
     gap_p99_s: float | None
     noise_p20: float | None
-    """Relative error of gap_p20_s, by how much the requests' own differ ..."""
+    """Relative error of pace_p20_s, by how much the requests' own differ ..."""
     noise_p50: float | None
-    """... and of gap_p50_s."""
+    """... and of pace_p50_s."""
 
     @classmethod
     def read(cls, document: Any) -> Speed | None:
@@ -142,6 +146,8 @@ def _speed(count: int, batches: list[list[Generation]]) -> Speed:
     firsts = [answer.ttft_s for answer in answers if answer.ttft_s is not None]
     gaps = [gaps_of(answer) for answer in answers]
     every = [gap for own in gaps for gap in own]
+    paces = [paces_of(answer.times) for answer in answers]
+    all_paces = [pace for own in paces for pace in own]
     rates = [
         sum(answer.tokens or 0 for answer in batch) / max(answer.seconds for answer in batch)
         for batch in batches
@@ -153,12 +159,13 @@ def _speed(count: int, batches: list[list[Generation]]) -> Speed:
         first_p20_s=_rounded(quantile(firsts, 0.2)),
         first_p50_s=_rounded(quantile(firsts, 0.5)),
         first_p95_s=_rounded(quantile(firsts, 0.95)),
-        gap_p20_s=_rounded(quantile(every, 0.2)),
+        pace_p20_s=_rounded(quantile(all_paces, 0.2)),
+        pace_p50_s=_rounded(quantile(all_paces, 0.5)),
         gap_p50_s=_rounded(quantile(every, 0.5)),
         gap_p95_s=_rounded(quantile(every, 0.95)),
         gap_p99_s=_rounded(quantile(every, 0.99)),
-        noise_p20=_rounded(spread([quantile(own, 0.2) or 0.0 for own in gaps if own])),
-        noise_p50=_rounded(spread([quantile(own, 0.5) or 0.0 for own in gaps if own])),
+        noise_p20=_rounded(spread([quantile(own, 0.2) or 0.0 for own in paces if own])),
+        noise_p50=_rounded(spread([quantile(own, 0.5) or 0.0 for own in paces if own])),
     )
 
 
@@ -166,6 +173,14 @@ def gaps_of(answer: Generation) -> list[float]:
     """Seconds between its pieces; those that came in one read are one piece."""
     times = answer.times
     return [after - before for before, after in zip(times, times[1:]) if after > before]
+
+
+def paces_of(times: Sequence[float]) -> list[float]:
+    """Seconds a piece, over each WINDOW of pieces (over all of them where there are fewer)."""
+    size = min(WINDOW, len(times) - 1)
+    if size < 1:
+        return []
+    return [(after - before) / size for before, after in zip(times, times[size:])]
 
 
 def quantile(values: Sequence[float], share: float) -> float | None:

@@ -13,7 +13,7 @@ import pytest
 from sglangctl.engine import accepted
 from sglangctl.engine.accepted import compare
 from sglangctl.engine.http import Endpoint
-from sglangctl.engine.load import Load, Speed, gaps_of, measure, quantile, spread
+from sglangctl.engine.load import Load, Speed, gaps_of, measure, paces_of, quantile, spread
 from sglangctl.state.config import Acceptance, EngineConfig
 from sglangctl.state.paths import Paths
 from tests.support.engine_config import ENGINE
@@ -24,7 +24,7 @@ WANTED = Acceptance(concurrency=3, tokens=12, limit_s=8.0)
 
 
 def speed(gap_s: float, first_s: float = 0.2, noise: float = 0.01, concurrency: int = 1) -> Speed:
-    firsts, gaps = (first_s,) * 3, (gap_s,) * 4
+    firsts, gaps = (first_s,) * 3, (gap_s,) * 5
     return Speed(concurrency, 9, 1 / gap_s, *firsts, *gaps, noise, noise)
 
 
@@ -58,7 +58,7 @@ def test_first_tokens_count_where_the_difference_is_felt() -> None:
 
 def test_a_busy_host_moves_the_median_and_is_no_alarm() -> None:
     """Seen with two test runs beside the engine: the median's own error says so."""
-    busy = replace(speed(0.01), gap_p50_s=0.0125, gap_p95_s=0.06, noise_p50=0.15)
+    busy = replace(speed(0.01), pace_p50_s=0.0125, gap_p95_s=0.06, noise_p50=0.15)
     found = compare(Load(9.0, (busy,)), against(speed(0.01)), 0.1)
     assert found.worse == () and "median" in found.unsure[0]
 
@@ -147,4 +147,6 @@ def test_pieces_in_one_read_have_no_gap() -> None:
     from sglangctl.engine.generate import Generation
 
     answer = Generation(200, None, 1.0, times=(0.1, 0.1, 0.3))
+    assert paces_of((0.0, 0.01, 0.01, 0.03)) == [pytest.approx(0.01)]
+    assert paces_of((0.5,)) == [] and len(paces_of(tuple(range(20)))) == 12
     assert gaps_of(answer) == [pytest.approx(0.2)]
