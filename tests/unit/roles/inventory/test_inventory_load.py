@@ -90,7 +90,7 @@ def test_a_wrong_host_fails_alone(load) -> None:
     assert [bool(entry.errors) for entry in inventory.hosts] == [False, True, False]
     assert [entry.spec is None for entry in inventory.hosts] == [False, True, False]
     (error,) = inventory.hosts[1].errors
-    assert "hosts.b.engines.e.prot: found an unknown key; allowed: one of api_key, " in error
+    assert "hosts.b.engines.e.prot: found an unknown key; allowed: one of acceptance, " in error
     assert error.endswith('did you mean "port"?')
     assert "hosts.yml:4: " in error
 

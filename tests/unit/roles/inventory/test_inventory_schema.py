@@ -170,6 +170,8 @@ def test_a_default_is_what_leaving_it_out_means(key: tuple[str, ...], tmp_path: 
     engine: dict[str, Any] = {"model": {"path": "/m"}, **copy.deepcopy(CONTEXT.get(key, {}))}
     if key[0] == "drafter":
         engine["drafter"].pop(key[1], None)
+    if key[0] == "acceptance":
+        engine["acceptance"] = {}
     without = outcome({"engines": {"e": copy.deepcopy(engine)}}, tmp_path)
     put(engine, key, copy.deepcopy(ENGINE_KEYS[key]["default"]))
     assert outcome({"engines": {"e": engine}}, tmp_path) == without
