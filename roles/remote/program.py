@@ -32,6 +32,8 @@ sys.exit(main(sys.argv[1:]))
 SHEBANG = b"#!/usr/bin/env -S python3 -I -S\n"
 FOLDER = "/usr/local/lib/sglangctl"
 LINK = "/usr/local/bin/sglangctl"
+PYTHON = ("python3", "-I", "-S")
+"""Before the program's path, on a host."""
 
 # Run as `python3 -I - ARGUMENTS < this`: the program lives in memory, nothing is written.
 LOADER = """\

@@ -150,6 +150,8 @@ _PROBE = _object(
 )
 PROBE = jsonschema.Draft202012Validator(_PROBE)
 """Of `sglangctl probe`."""
+PREFLIGHT = jsonschema.Draft202012Validator(_object("findings", findings=_list(_FINDING)))
+"""Of `sglangctl preflight --json`."""
 KERNEL = jsonschema.Draft202012Validator(_KERNEL)
 """Of `sglangctl kernel survey`."""
 

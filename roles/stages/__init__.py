@@ -5,6 +5,7 @@ from roles.stages.existing import existing_host
 from roles.stages.preflight_check import preflight
 from roles.stages.prepare import prepare_engines, prepare_host, prepare_kernels
 from roles.stages.readiness import verify, wait_until_serving
+from roles.stages.report_preflight import report_preflight
 from roles.stages.stop import remove_engines, stop_engines
 from roles.stages.switch import switch_engines
 
@@ -16,6 +17,7 @@ __all__ = [
     "prepare_host",
     "prepare_kernels",
     "remove_engines",
+    "report_preflight",
     "stop_engines",
     "switch_engines",
     "verify",

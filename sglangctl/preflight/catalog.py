@@ -51,6 +51,32 @@ CHECKS: dict[str, Check] = {
     ),
     "gpu-count": Check(BEFORE, "as many GPUs as `tensor_parallel` asks for", "SGLang"),
     "gpus-unknown": Check(BEFORE, "NVML or nvidia-smi lists the GPUs", "NVIDIA's driver"),
+    "engine-arguments": Check(
+        STAGED,
+        "the installed engine's own parser takes the release's arguments",
+        "SGLang: prepare_server_args of the installed release",
+    ),
+    "engine-imports": Check(
+        STAGED,
+        "the engine can be imported as its user, in the unit's environment and sandbox",
+        "measured: a missing package is found 12 to 37 s after the old engine has gone",
+    ),
+    "engine-version": Check(STAGED, "the installed SGLang is `version`", "the package's metadata"),
+    "engine-unchecked": Check(STAGED, "the staged engine could be asked", "this project"),
+    "cache-not-writable": Check(
+        STAGED, "the engine's user can write to its caches", "SGLang, Triton, torch"
+    ),
+    "toolchain-nvcc": Check(
+        STAGED,
+        "nvcc is there; 12.9 or newer for compute capability 12; of torch's CUDA version",
+        "FlashInfer and SGLang compile kernels while they run; vllm-project/vllm issue 50705",
+    ),
+    "toolchain-ninja": Check(
+        STAGED, "ninja is on the unit's PATH", "measured with SGLang 0.5.16 on two H200s"
+    ),
+    "toolchain-compiler": Check(
+        STAGED, "a C++ compiler is on the unit's PATH", "nvcc needs one for its host code"
+    ),
     "kernel-source": Check(
         BEFORE, "a kernel for the host's GPUs is available", "docs/kernel.md, on the controller"
     ),

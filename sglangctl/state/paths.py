@@ -77,6 +77,15 @@ class Paths:
     def kernel_cache(self) -> Path:
         return self.root / "var/cache/sglangctl/kernel"
 
+    def asking(self, name: str) -> Path:
+        """While a staged engine is asked: the program, and what it answers."""
+        return self.root / "run/sglangctl/preflight" / checked_name(name)
+
+    @property
+    def asked(self) -> Path:
+        """What was asked and had no fault, one file an engine and its arguments."""
+        return self.root / "var/cache/sglangctl/preflight"
+
     @property
     def users(self) -> Path:
         """A file for each user that a deploy made: its line of passwd(5) at that time."""

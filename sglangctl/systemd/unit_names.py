@@ -24,6 +24,11 @@ def build_unit(key: str) -> str:
     return f"sglangctl-build-{key}.service"
 
 
+def preflight_unit(name: str) -> str:
+    """For a moment: the staged engine's parser and imports, in the engine's own sandbox."""
+    return f"sglangctl-preflight-{name}.service"
+
+
 def is_helper(unit: str) -> bool:
     """Whether a unit is one of ours that is no engine."""
     return _HELPER.fullmatch(unit) is not None

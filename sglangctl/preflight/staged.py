@@ -1,0 +1,165 @@
+"""The gate `staged`: what only the environment that was made beside the old engine can tell.
+
+Its own parser reads the release's arguments, and its own imports are done once, before anything is
+stopped. What had no fault is remembered for this environment and these arguments.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+import re
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+from sglangctl.diagnosis.causes import CAUSES
+from sglangctl.diagnosis.classify import Context, classify
+from sglangctl.diagnosis.finding import FAIL, INFO, WARN, Finding
+from sglangctl.masking.masker import Masker, secrets_of
+from sglangctl.preflight import asking, toolchain
+from sglangctl.preflight.asking import Answer
+from sglangctl.preflight.catalog import finding, without_ignored
+from sglangctl.state import ownership, release
+from sglangctl.state.config import EngineConfig
+from sglangctl.state.files import write_atomic
+from sglangctl.state.paths import Paths
+from sglangctl.util.errors import Failed
+from sglangctl.util.terminal import harmless
+from sglangctl.util.values import text
+
+VERSION = 1
+"""Of the questions: another number, and everything is asked again."""
+NEGATIVE = re.compile(r"\bno[-_]([a-z][a-z0-9_-]+)")
+Ask = Callable[[str, str, str, Paths], Answer]
+
+
+def findings(
+    engine: EngineConfig, digest: str, paths: Paths, ask: Ask = asking.ask
+) -> list[Finding]:
+    """Everything about the staged release `digest` of `engine`. Failed: it is not whole.
+
+    + ask: (engine's name, digest, environment, paths) -> what the environment says
+    """
+    manifest = release.manifest(engine.name, digest, paths)
+    venv = str(manifest.get("venv"))
+    found = list(toolchain.look(engine, venv, paths.releases(engine.name) / digest))
+    memory = paths.asked / f"{engine.name}-{_key(engine, digest, Path(venv))}"
+    if not memory.exists():
+        asked = _asked(engine, digest, venv, paths, ask)
+        if not any(one.level != INFO for one in asked) and os.geteuid() == 0:
+            _remember(engine.name, memory)
+        found += asked
+    return without_ignored(found, engine.preflight.ignore)
+
+
+def _asked(engine: EngineConfig, digest: str, venv: str, paths: Paths, ask: Ask) -> list[Finding]:
+    try:
+        answer = ask(engine.name, digest, venv, paths)
+    except Failed as error:
+        return [finding("engine-unchecked", WARN, f"the staged engine was not asked: {error}")]
+    masker = Masker(secrets_of(paths.releases(engine.name) / digest))
+    return list(judge(engine, venv, answer, masker))
+
+
+def judge(engine: EngineConfig, venv: str, answer: Answer, masker: Masker) -> Iterator[Finding]:
+    """From what the environment said to findings. Nothing of it is trusted. Pure."""
+    said = {str(line.get("step")): line for line in answer.lines}
+    for path in said.get("caches", {}).get("closed") or []:
+        yield finding(
+            "cache-not-writable",
+            FAIL,
+            f"user {engine.user} cannot write to {_shown(path)}, which the engine keeps files in",
+            f"chown {engine.user} {_shown(path)}, or name another folder in `environment`",
+        )
+    version = text(said.get("version", {}).get("version"))
+    if version and engine.version and version != engine.version:
+        yield finding(
+            "engine-version",
+            WARN,
+            f"SGLang {_shown(version)} is installed in {venv}",
+            "correct `version` or install.packages",
+            f"{engine.version}, as `version` says",
+        )
+    yield from _arguments(said.get("arguments", {}), masker)
+    for line in answer.lines:
+        if line.get("step") in ("import", "arguments") and "missing" in line:
+            yield from _import(line, venv, answer, masker)
+    if not answer.ended:
+        yield _unended(answer, masker)
+
+
+def _arguments(said: dict[str, Any], masker: Masker) -> Iterator[Finding]:
+    sentence = _shown(masker.mask(str(said.get("text") or "")))
+    if said.get("error") == "refused":
+        positive = NEGATIVE.search(sentence)
+        fix = "correct `flags`; the engine's --help has them all"
+        if positive and "Unsupported config option" in sentence:
+            fix = f"write the flag {positive[1].replace('_', '-')} with the value false"
+        yield finding(
+            "engine-arguments", FAIL, f"the engine refuses its arguments: {sentence}", fix
+        )
+    elif said.get("error") == "unknown":
+        yield finding("engine-unchecked", INFO, f"the arguments were not checked: {sentence}")
+
+
+def _import(line: dict[str, Any], venv: str, answer: Answer, masker: Masker) -> Iterator[Finding]:
+    kind, words = str(line.get("error")), str(line.get("text") or "")
+    missing = text(line.get("missing")) or ""
+    wanted = str(line.get("wanted") or "sglang.srt.server_args")
+    if kind == "ModuleNotFoundError" and missing and f"{wanted}.".startswith(f"{missing}."):
+        # Another release than those we know, or a stand-in: nothing is wrong with that.
+        yield finding("engine-unchecked", INFO, f"imports were not checked: no {_shown(missing)}")
+        return
+    sentence = _shown(masker.mask(f"{kind}: {words}"))
+    named = classify(f"{kind}: {words}", Context(), exception=True)
+    cause = CAUSES[named.cause] if named and named.cause in CAUSES else None
+    place = f" (in {_shown(str(line['file']))})" if line.get("file") else ""
+    yield finding(
+        "engine-imports",
+        FAIL,
+        f"the engine in {venv} cannot be imported: {sentence}{place}",
+        cause.next_step if cause else "look at install.packages and install.pip_arguments",
+    )
+
+
+def _unended(answer: Answer, masker: Masker) -> Finding:
+    last = [line for line in answer.text.splitlines() if line.strip()][-1:]
+    words = _shown(masker.mask(last[0])) if last else "it said nothing"
+    if answer.result == "timeout":
+        seen = f"the engine's imports did not end within {asking.LIMIT_S:.0f} s ({words})"
+        return finding("engine-unchecked", WARN, seen)
+    return finding(
+        "engine-imports",
+        FAIL,
+        f"the engine's imports ended with {_shown(answer.result)}: {words}",
+        "look at install.packages and the unit's `environment`",
+    )
+
+
+def _shown(words: str) -> str:
+    line = harmless(" ".join(str(words).split()))
+    return line if len(line) <= 600 else f"{line[:597]}..."
+
+
+def _key(engine: EngineConfig, digest: str, venv: Path) -> str:
+    """Digest of what the answer depends on: the release (arguments, environment, sandbox), and the
+    packages as far as their folders show a change."""
+    folders = [venv / ownership.MARKER, *sorted(venv.glob("lib/python3*/site-packages"))]
+    folders += [folder / "sgl_kernel" for folder in folders[1:]]
+    known: list[Any] = [VERSION, digest, engine.version, engine.user]
+    for path in folders:
+        try:
+            status = path.stat()
+            known.append([str(path), status.st_mtime_ns, status.st_ino])
+        except OSError:
+            known.append([str(path), None])
+    return hashlib.sha256(json.dumps(known).encode()).hexdigest()[:16]
+
+
+def _remember(name: str, memory: Path) -> None:
+    memory.parent.mkdir(mode=0o755, parents=True, exist_ok=True)
+    for old in memory.parent.glob(f"{name}-{'[0-9a-f]' * 16}"):
+        old.unlink(missing_ok=True)
+    write_atomic(memory, b"", 0o600)

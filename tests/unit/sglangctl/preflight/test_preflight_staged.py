@@ -1,0 +1,305 @@
+"""The gate `staged`: an engine's own parser and imports, and what is made of their answers."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from roles.inventory import render
+from sglangctl.masking.masker import Masker
+from sglangctl.preflight import asking, in_venv, staged, toolchain
+from sglangctl.preflight.asking import Answer
+from sglangctl.state.config import Preflight
+from sglangctl.state.paths import Paths
+from sglangctl.util.errors import Unusable
+from tests.support.engine_config import ENGINE
+from tests.support.inventory_case import engine as spec_of
+
+CPU = replace(ENGINE, version="0.5.23", preflight=Preflight(device="cpu"))
+VENV = "/opt/sglang/venvs/abc"
+WHOLE = [
+    {"step": "caches", "closed": []},
+    {"step": "version", "version": "0.5.23"},
+    {"step": "arguments", "error": None},
+    *({"step": "import", "wanted": name, "error": None} for name in in_venv.ENGINE),
+    {"step": "end"},
+]
+
+PARSER = """
+import argparse
+class ServerArgs:
+    @staticmethod
+    def add_cli_args(parser):
+        parser.add_argument("--tp-size", type=int)
+        parser.add_argument("--backend", choices=["triton"])
+    @classmethod
+    def from_cli_args(cls, args):
+        raise RuntimeError("looks at the GPUs")
+def prepare_server_args(argv):
+    parser = argparse.ArgumentParser(prog="sglang serve")
+    ServerArgs.add_cli_args(parser)
+    if "--config" in argv:
+        raise ValueError("Unsupported config option 'no_x_y' with action 'BooleanOptionalAction'")
+    return ServerArgs.from_cli_args(parser.parse_args(argv))
+"""
+
+
+def said(*lines: dict[str, Any], **answer: Any) -> dict[str, Any]:
+    """Finding's id -> finding, of what an environment answered over WHOLE's lines."""
+    by_step = {json.dumps([one["step"], one.get("wanted")]): one for one in [*WHOLE, *lines]}
+    found = staged.judge(
+        CPU, VENV, Answer(list(by_step.values()), **answer), Masker(["sk-planted-0123"])
+    )
+    return {one.id: one for one in found}
+
+
+@pytest.fixture
+def ask(tmp_path: Path) -> Callable[..., dict[str, Any]]:
+    """Run the program on a package `sglang` of these files: step -> answer."""
+
+    def run(*words: str, files: dict[str, str] | None = None, **environment: str) -> dict[str, Any]:
+        package = tmp_path / "sglang/srt"
+        for name, text in {"server_args.py": PARSER, **(files or {})}.items():
+            path = package / name
+            path.parent.mkdir(parents=True, exist_ok=True)
+            path.write_text(text)
+        done = subprocess.run(
+            [sys.executable, in_venv.__file__, *words],
+            cwd=tmp_path,
+            env={"PATH": os.environ["PATH"], **environment},
+            capture_output=True,
+            text=True,
+            timeout=60,
+        )
+        lines = [json.loads(line) for line in done.stdout.splitlines()]
+        return {one.get("wanted") or one["step"]: one for one in lines}
+
+    return run
+
+
+def test_the_parser_is_asked_and_goes_no_further(ask: Any) -> None:
+    """from_cli_args would look at GPUs and model; it is not called."""
+    assert ask("--tp-size", "2")["arguments"] == {"step": "arguments", "error": None}
+
+
+@pytest.mark.parametrize(
+    ("words", "sentence"),
+    [
+        (["--tp-sise", "2"], "unrecognized arguments: --tp-sise 2"),
+        (["--backend", "tritn"], "argument --backend: invalid choice: 'tritn'"),
+        (["--config", "x.yaml"], "Unsupported config option 'no_x_y'"),
+    ],
+)
+def test_what_the_parser_refuses_is_its_own_sentence(
+    ask: Any, words: list[str], sentence: str
+) -> None:
+    answer = ask(*words)["arguments"]
+    assert answer["error"] == "refused"
+    assert answer["text"].startswith(sentence)
+
+
+def test_what_is_missing_is_named_with_the_file_that_wants_it(ask: Any) -> None:
+    files = {"entrypoints/http_server.py": "print('loud')\nimport gguf_that_is_not_there\n"}
+    answer = ask(files=files)[in_venv.ENGINE[0]]
+    assert (answer["error"], answer["missing"]) == ("ModuleNotFoundError", "gguf_that_is_not_there")
+    assert answer["file"].endswith("entrypoints/http_server.py")
+
+
+def test_an_engine_without_a_parser_is_said_to_be_none(ask: Any) -> None:
+    answer = ask(files={"server_args.py": "ServerArgs = object"})["arguments"]
+    assert answer["error"] == "unknown" and "prepare_server_args" in answer["text"]
+
+
+@pytest.mark.skipif(os.geteuid() == 0, reason="root writes everywhere")
+def test_a_closed_cache(ask: Any, tmp_path: Path) -> None:
+    (tmp_path / "closed").mkdir(mode=0o500)
+    answer = ask(HOME=str(tmp_path / "closed/cache"))
+    assert answer["caches"]["closed"] == [str(tmp_path / "closed")]
+
+
+def test_a_healthy_engine_has_no_finding() -> None:
+    assert said() == {}
+
+
+def test_refused_arguments_fail_with_the_next_step_and_without_the_secret() -> None:
+    words = "unrecognized arguments: --api-kee sk-planted-0123"
+    found = said({"step": "arguments", "error": "refused", "text": words})["engine-arguments"]
+    assert found.level == "fail" and "--api-kee" in found.seen
+    assert "sk-planted" not in found.seen
+    words = "Unsupported config option 'no_enable_x' with action 'BooleanOptionalAction'"
+    found = said({"step": "arguments", "error": "refused", "text": words})["engine-arguments"]
+    assert "flag enable-x with the value false" in found.fix
+    unknown = said({"step": "arguments", "error": "unknown", "text": "no parser"})
+    assert [one.level for one in unknown.values()] == ["info"]
+
+
+@pytest.mark.parametrize(
+    ("error", "text", "fix"),
+    [
+        ("ModuleNotFoundError", "No module named 'gguf'", "install"),
+        ("ImportError", "libcudart.so.12: cannot open shared object file", ""),
+        ("ImportError", "/v/x.abi3.so: undefined symbol: _ZN3c105Error", ""),
+    ],
+)
+def test_an_import_that_fails_is_named(error: str, text: str, fix: str) -> None:
+    line = {"step": "import", "wanted": in_venv.ENGINE[0], "error": error, "text": text}
+    found = said({**line, "missing": "gguf", "file": "/v/x.py"})["engine-imports"]
+    assert found.level == "fail" and text in found.seen and "/v/x.py" in found.seen
+    assert found.fix and fix in found.fix
+
+
+def test_an_engine_of_another_layout_is_not_called_broken() -> None:
+    line = {"step": "import", "wanted": in_venv.ENGINE[0], "error": "ModuleNotFoundError"}
+    found = said({**line, "text": "No module", "missing": "sglang.srt.entrypoints", "file": ""})
+    assert {id: one.level for id, one in found.items()} == {"engine-unchecked": "info"}
+
+
+def test_another_version_is_a_warning_and_a_closed_cache_a_failure() -> None:
+    found = said(
+        {"step": "version", "version": "0.5.22"}, {"step": "caches", "closed": ["/var/cache/x"]}
+    )
+    assert found["engine-version"].level == "warn" and "0.5.22" in found["engine-version"].seen
+    assert "chown sglang /var/cache/x" in found["cache-not-writable"].fix
+
+
+def test_imports_that_end_without_an_answer() -> None:
+    crash = said(
+        ended=False, result="core-dump", text="x\nFatal Python error: Segmentation fault\n"
+    )
+    assert (
+        crash["engine-imports"].level == "fail" and "Segmentation" in crash["engine-imports"].seen
+    )
+    slow = said(ended=False, result="timeout", text="")
+    assert slow["engine-unchecked"].level == "warn"
+
+
+def test_the_asking_unit_is_the_engines_own_but_for_what_it_starts() -> None:
+    engine = spec_of('hardening: strict\nflags: {chat-template: "a\'b $c %d"}\n')
+    release = render.render(engine, venv=VENV)
+    text = release.files["sglang.service"].decode()
+    folder, digest = Path("/run/ask"), release.digest
+    base = "/var/lib/sglangctl/e"
+    unit = asking.derived(
+        text, f"{base}/current/", f"{base}/releases/{digest}/", VENV, folder, 300.0
+    )
+    lines = unit.split("\n")
+    for line in (
+        "User=sglang",
+        f"EnvironmentFile={base}/releases/{digest}/engine.env",
+        "ProtectSystem=strict",
+        "SystemCallFilter=~@privileged",
+        "Type=oneshot",
+        "TimeoutStartSec=300",
+    ):
+        assert line in lines
+    (start,) = [line for line in lines if line.startswith("Exec")]
+    assert start.startswith(f"ExecStart={VENV}/bin/python /run/ask/ask.py --config ")
+    assert f"{base}/releases/{digest}/engine.yaml" in start
+    assert "Restart" not in unit and "engine.log" not in unit and "/current/" not in unit
+    with pytest.raises(Unusable):
+        asking.derived(text, "/c/", "/r/", "/another/venv", folder, 300.0)
+
+
+def test_answers_are_read_with_a_limit_and_as_data(tmp_path: Path) -> None:
+    lines = ['{"step": "end"}', "[1]", "not json", '{"deep": ' + "[" * 100_000]
+    (tmp_path / "answer").write_text("\n".join(lines))
+    with open(tmp_path / "text", "wb") as file:
+        file.truncate(10**10)
+    answer = asking.read(tmp_path, "success")
+    assert answer.lines == [{"step": "end"}] and answer.ended
+    assert len(answer.text) == asking.LARGEST
+    assert asking.read(tmp_path / "none", "timeout") == Answer([], "", False, "timeout")
+
+
+@pytest.fixture
+def a_release(tmp_path: Path) -> Paths:
+    paths = Paths(tmp_path)
+    folder = paths.releases("kimi") / ("a" * 64)
+    folder.mkdir(parents=True)
+    venv = tmp_path / "venv"
+    (venv / "lib/python3.11/site-packages").mkdir(parents=True)
+    for name in ("sglang.service", "nccl.env", "engine.env", "engine.yaml"):
+        (folder / name).write_text("")
+    (folder / "manifest.json").write_text(json.dumps({"venv": str(venv)}))
+    return paths
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root remembers")
+def test_what_had_no_fault_is_not_asked_again_until_something_changes(a_release: Paths) -> None:
+    asked = []
+
+    def ask(*words: Any) -> Answer:
+        asked.append(words)
+        return Answer(list(WHOLE))
+
+    def look() -> list[Any]:
+        return staged.findings(CPU, "a" * 64, a_release, ask)
+
+    assert look() == [] and look() == []
+    assert len(asked) == 1
+    (a_release.root / "venv/lib/python3.11/site-packages/new").mkdir()
+    assert look() == [] and len(asked) == 2
+    assert len(list(a_release.asked.iterdir())) == 1
+
+
+def test_what_had_a_fault_is_asked_again(a_release: Paths) -> None:
+    wrong = {"step": "arguments", "error": "refused", "text": "unrecognized arguments: --x"}
+    for _ in range(2):
+        found = staged.findings(
+            CPU, "a" * 64, a_release, lambda *_: Answer([wrong, {"step": "end"}])
+        )
+        assert [one.id for one in found] == ["engine-arguments"]
+
+
+def test_a_host_without_systemd_is_a_warning(a_release: Paths) -> None:
+    if asking.systemctl.booted():
+        pytest.skip("systemd runs this machine")
+    (found,) = staged.findings(CPU, "a" * 64, a_release)
+    assert (found.id, found.level) == ("engine-unchecked", "warn") and "systemd" in found.seen
+
+
+def tools(folder: Path, *names: str) -> str:
+    folder.mkdir()
+    for name in names:
+        (folder / name).write_text("#!/bin/sh\n")
+        (folder / name).chmod(0o755)
+    return str(folder)
+
+
+@pytest.mark.parametrize(
+    ("names", "nvcc", "torch", "capability", "wanted"),
+    [
+        (("ninja", "g++"), "13.0", 13, "12.0", {}),
+        (("ninja", "g++"), "12.9", 12, "12.0", {}),
+        (("ninja", "g++"), "12.8", 12, "12.0", {"toolchain-nvcc": "fail"}),
+        (("ninja", "g++"), "12.8", 12, "9.0", {}),
+        (("ninja", "g++"), "12.9", 13, "9.0", {"toolchain-nvcc": "warn"}),
+        (("ninja", "g++"), None, 13, "9.0", {"toolchain-nvcc": "fail"}),
+        (("g++",), "13.0", 13, "9.0", {"toolchain-ninja": "fail"}),
+        (("ninja",), "13.0", None, "9.0", {"toolchain-compiler": "fail"}),
+    ],
+)
+def test_the_toolchain_on_the_units_path(
+    tmp_path: Path,
+    names: tuple[str, ...],
+    nvcc: str | None,
+    torch: int | None,
+    capability: str,
+    wanted: dict[str, str],
+) -> None:
+    path = tools(tmp_path / "bin", *names)
+    engine = replace(ENGINE, version="0.5.23")
+    found = list(toolchain.judge(engine, path, nvcc, torch, [capability]))
+    assert {one.id: one.level for one in found} == wanted
+    older = replace(ENGINE, version="0.5.9")
+    levels = {one.level for one in toolchain.judge(older, path, nvcc, torch, ["9.0"])}
+    assert levels <= {"warn"}
+    assert toolchain.look(CPU, VENV, tmp_path) == []
