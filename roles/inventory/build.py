@@ -99,9 +99,25 @@ def build_engine(
                 for path in flag_files.on_host(given)
                 if not path.startswith(f"{state_of(name)}/")
             ),
+            derived_ports=derived_ports(int(engine["port"]), given),
         ),
         hardening=engine["hardening"],
     )
+
+
+BESIDE = 233
+"""From the port to the first of those that DP attention binds (SGLang's ZMQ_TCP_PORT_DELTA)."""
+
+
+def derived_ports(port: int, given: Mapping[str, Any]) -> tuple[int, ...]:
+    """What SGLang 0.5.23 binds beside its port with DP attention: the rendezvous, and five for its
+    processes; nothing otherwise."""
+    size = given.get("attn-dp-size")
+    on = given.get("enable-dp-attention") is True or (isinstance(size, int) and size > 1)
+    if not on or "dist-init-addr" in given:
+        return ()
+    first = port + BESIDE if port + BESIDE <= 65535 else port - BESIDE
+    return tuple(number for number in range(first, first + 7) if number <= 65535)
 
 
 def tidy(path: str) -> str:

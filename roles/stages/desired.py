@@ -26,6 +26,7 @@ from roles.remote.failing import contained, fail_host
 from roles.remote.snapshot import snapshot
 from roles.sgl_kernel.choice import probe_request as kernel_request
 from roles.stages.fitness import host_is_fit, inventory_is_right
+from sglangctl.preflight.host import folders as host_folders
 from sglangctl.systemd.unit_names import watch_unit
 
 CANNOT_RENDER = (TemplateError, ValueError, OSError)
@@ -65,6 +66,7 @@ class DesiredHost:
             "engine_configs": [json.loads(render.engine_json(one.spec)) for one in self.engines],
             "host_config": json.loads(render.host_json(self.spec)),
             "plan": [engine.name for engine in self.engines],
+            "paths": sorted({path for one in self.engines for path in host_folders(one.name)}),
             "preflight": [engine.name for engine in self.engines],
             "kernels": kernel_request(
                 {engine.name: (engine.spec, engine.venv.path) for engine in self.engines}

@@ -13,7 +13,7 @@ from roles.stages.desired import DesiredHost
 from roles.switch.blockers import findings
 from roles.switch.decision import Decide, decision_of
 from sglangctl.diagnosis.finding import FAIL, INFO, Finding
-from sglangctl.preflight.catalog import OF_THE_MODEL, finding, without_ignored
+from sglangctl.preflight.catalog import OF_A_RUN, OF_THE_MODEL, finding, without_ignored
 from sglangctl.preflight.text import sentence
 
 NOTHING_TOUCHED = "nothing was changed"
@@ -57,6 +57,7 @@ def in_the_way(facts: JSON, engine: DesiredEngine, decide: Decide) -> list[Findi
     """Everything about one engine that is to be switched and that no step before the switch
     changes; its kernel also where it is not."""
     found = findings(facts, engine) if decide(facts).needed else []
+    found = [one for one in found if one.id not in OF_A_RUN]
     survey = (facts.get("kernels") or {}).get(engine.name)
     now = situation(engine.spec, survey)
     unknown_gpu = survey is not None and choice.architecture(engine.spec.kernel, survey) is None

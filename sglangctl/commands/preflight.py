@@ -20,7 +20,7 @@ from pathlib import Path
 from typing import Any
 
 from sglangctl.diagnosis.finding import Finding
-from sglangctl.preflight import staged, text
+from sglangctl.preflight import host, staged, text
 from sglangctl.preflight.catalog import BEFORE, GATES, fails
 from sglangctl.probe.document import probe
 from sglangctl.state import release
@@ -57,6 +57,7 @@ def before(engine: EngineConfig, paths: Paths) -> list[Finding]:
     name = engine.name
     config = json.loads(json.dumps(asdict(engine)))
     asked = {"engine_configs": [config], "plan": [name], "preflight": [name]}
+    asked["paths"] = list(host.folders(name))
     document = probe(asked, paths)
     found = document.preflight.get(name)
     if found is None:

@@ -135,6 +135,13 @@ class Nvml:
         code = self._call(f"DeviceGet{name}", handle, ctypes.byref(value))
         return value.value if code == 0 else None
 
+    def numbers(self, handle: ctypes.c_void_p, name: str, count: int) -> tuple[int, ...] | None:
+        """`count` numbers of one call: `EccMode` and `MigMode` (2: now, after a reset),
+        `RemappedRows` (4: correctable, uncorrectable, pending, failed)."""
+        values = [ctypes.c_uint() for _ in range(count)]
+        code = self._call(f"DeviceGet{name}", handle, *map(ctypes.byref, values))
+        return tuple(value.value for value in values) if code == 0 else None
+
     def bus_id(self, handle: ctypes.c_void_p) -> str | None:
         pci = Pci()
         if self._call("DeviceGetPciInfo_v3", handle, ctypes.byref(pci)) != 0:

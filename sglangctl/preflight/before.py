@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-from sglangctl.diagnosis.finding import FAIL, INFO, Finding
-from sglangctl.preflight import files, model, network
+from sglangctl.diagnosis.finding import FAIL, Finding
+from sglangctl.preflight import drafter, files, gpus, host, model, network
 from sglangctl.preflight.catalog import finding, without_ignored
 from sglangctl.state import ownership
 from sglangctl.state.config import EngineConfig
@@ -23,10 +23,13 @@ def findings(engine: EngineConfig, facts: Mapping[str, Any], paths: Paths) -> li
     found = [
         *_unit(engine, paths),
         *model.look(engine, paths),
-        *files.look(engine, model.looking(engine)),
+        *files.look(engine, model.reader_of(engine.user)),
+        *model.changed(engine, facts),
+        *drafter.look(engine),
         *_holders(engine, facts),
-        *_gpus(engine, facts),
-        *network.port(engine, facts),
+        *gpus.look(engine, facts),
+        *network.look(engine, facts),
+        *host.look(engine, facts, paths),
     ]
     return without_ignored(found, engine.preflight.ignore)
 
@@ -47,20 +50,3 @@ def _holders(engine: EngineConfig, facts: Mapping[str, Any]) -> Iterator[Finding
     if plan.get("refused"):
         lines = plan.get("lines") or ["the GPUs are used by processes that may not be ended"]
         yield finding("gpus-held", FAIL, "\n".join(lines))
-
-
-def _gpus(engine: EngineConfig, facts: Mapping[str, Any]) -> Iterator[Finding]:
-    if engine.preflight.device == "cpu":
-        return
-    gpus = facts.get("gpus")
-    if gpus is None:
-        why = mapping(facts.get("reasons")).get("gpus") or "neither NVML nor nvidia-smi answers"
-        yield finding("gpus-unknown", INFO, f"the GPUs were not checked: {why}")
-        return
-    if engine.gpus == "all" and engine.tensor_parallel > len(gpus):
-        yield finding(
-            "gpu-count",
-            FAIL,
-            f"tensor_parallel is {engine.tensor_parallel} and the host has {len(gpus)} GPUs",
-            "lower it, or take another host",
-        )

@@ -40,6 +40,9 @@ CHECKS: dict[str, Check] = {
     "weights-twice": Check(BEFORE, "no tensor is in two files", WEIGHTS),
     "weights-format": Check(BEFORE, "the weights are safetensors, which can be checked", WEIGHTS),
     "weights-config": Check(BEFORE, "vocabulary and quantisation of config.json fit", WEIGHTS),
+    "weights-changed": Check(
+        BEFORE, "no file of the model changed while the engine that read it runs", "the file system"
+    ),
     "weights-unchecked": Check(BEFORE, "the weights could be checked", "this project"),
     "tokenizer-missing": Check(BEFORE, "the tokenizer's files exist and are complete", WEIGHTS),
     "chat-template": Check(BEFORE, "the model has a chat template", "transformers"),
@@ -49,8 +52,54 @@ CHECKS: dict[str, Check] = {
     "gpus-held": Check(
         BEFORE, "every process on the GPUs may be ended for this switch", "`sglangctl free NAME`"
     ),
-    "gpu-count": Check(BEFORE, "as many GPUs as `tensor_parallel` asks for", "SGLang"),
+    "drafter-algorithm": Check(
+        BEFORE,
+        "the drafter is of the kind that `drafter.algorithm` uses",
+        "measured: an EAGLE-3 drafter under EAGLE gives accept length 1.0 in silence",
+    ),
+    "drafter-shape": Check(
+        BEFORE, "hidden size and vocabulary of drafter and model are the same", "both config.json"
+    ),
+    "gpu-count": Check(BEFORE, "the GPUs that `tensor_parallel` and `gpus` ask for", "SGLang"),
     "gpus-unknown": Check(BEFORE, "NVML or nvidia-smi lists the GPUs", "NVIDIA's driver"),
+    "driver-mismatch": Check(
+        BEFORE, "the driver's library and its kernel module are of one version", "NVML's error 18"
+    ),
+    "driver-old": Check(
+        BEFORE,
+        "the driver is new enough for the CUDA of the engine's torch",
+        "CUDA Toolkit release notes; SGLang 0.5.20 and newer are for CUDA 13 only",
+    ),
+    "gpu-capability": Check(BEFORE, "compute capability 7.5 or higher", "FlashInfer; CUDA 13"),
+    "gpu-lost": Check(BEFORE, "the driver can read every GPU", "NVML"),
+    "gpu-persistence": Check(BEFORE, "persistence mode is on", "NVIDIA Driver Persistence"),
+    "gpu-mig": Check(BEFORE, "no GPU is divided", "NVML"),
+    "gpu-memory-faults": Check(
+        BEFORE, "no memory row waits for a remap or failed it", "NVIDIA GPU Memory Error Management"
+    ),
+    "gpu-ecc": Check(BEFORE, "ECC is on where the GPU has it", "NVML"),
+    "gpu-display": Check(BEFORE, "no display is attached", "NVML"),
+    "disk-full": Check(
+        BEFORE,
+        "room for environment, caches, log and releases; no file system is read-only",
+        "measured: an environment for CUDA has 7.6 GB",
+    ),
+    "host-memory": Check(
+        BEFORE,
+        "memory for the engine's processes; weights are mapped and need none",
+        "measured: 0.64 to 0.74 GB for each process on a CPU",
+    ),
+    "host-swap": Check(BEFORE, "little is swapped out", "/proc/meminfo"),
+    "host-glibc": Check(BEFORE, "glibc 2.34 for SGLang 0.5.23", "the wheel is manylinux_2_34"),
+    "reboot-pending": Check(BEFORE, "no upgrade waits for a reboot", "/run/reboot-required"),
+    "listener-open": Check(
+        BEFORE, "an engine that others can reach asks for an api key", "docs/security.md"
+    ),
+    "port-derived": Check(
+        BEFORE,
+        "the ports that DP attention derives are free (port + 233 and six more)",
+        "SGLang 0.5.23: PortArgs.init_new",
+    ),
     "engine-arguments": Check(
         STAGED,
         "the installed engine's own parser takes the release's arguments",
@@ -88,6 +137,8 @@ CHECKS: dict[str, Check] = {
 }
 
 
+OF_A_RUN = frozenset(["weights-changed"])
+"""Of no interest to an engine that is to be started anew."""
 OF_THE_MODEL = frozenset(
     id
     for id in CHECKS

@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
+import os
 import pwd
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Any
 
 from sglangctl.diagnosis.finding import WARN, Finding
 from sglangctl.preflight.catalog import finding, sourced
 from sglangctl.proc.as_user import NoAnswer
 from sglangctl.state.config import EngineConfig
 from sglangctl.state.paths import Paths
+from sglangctl.util.values import mapping, number
 from sglangctl.weights import look as weights
 
 STAND_IN = "nobody"
@@ -19,7 +23,7 @@ STAND_IN = "nobody"
 def look(engine: EngineConfig, paths: Paths) -> Iterator[Finding]:
     """What is wrong with the folders of model and drafter; headers only, nothing of a folder that
     was found complete and has not changed since."""
-    user = looking(engine)
+    user = reader_of(engine.user)
     for target in weights.targets(engine):
         try:
             found = weights.model(
@@ -37,14 +41,39 @@ def look(engine: EngineConfig, paths: Paths) -> Iterator[Finding]:
             yield from sourced(found.findings)
 
 
-def looking(engine: EngineConfig) -> str:
-    """The user who looks: the engine's own, where there is one yet."""
-    return engine.user if _is_there(engine.user) else STAND_IN
+def changed(engine: EngineConfig, facts: Mapping[str, Any]) -> Iterator[Finding]:
+    """Files of the model that changed after the running engine had started: it serves what it read
+    then. By the time of the last change to content, name or rights (ctime)."""
+    unit = mapping(mapping(mapping(facts.get("engines")).get(engine.name)).get("unit"))
+    started = number(unit.get("started"))
+    if started is None or unit.get("ActiveState") != "active":
+        return
+    for target in weights.targets(engine):
+        names = sorted(name for name, at in _times(target.folder) if at > started)
+        if names:
+            more = f" and {len(names) - 1} more" if len(names) > 1 else ""
+            yield finding(
+                "weights-changed",
+                WARN,
+                f"{target.folder}/{names[0]}{more} changed after the engine had started",
+                f"systemctl restart {engine.unit} serves what is there now",
+            )
 
 
-def _is_there(user: str) -> bool:
+def _times(folder: Path) -> Iterator[tuple[str, float]]:
+    try:
+        with os.scandir(folder) as entries:
+            for entry in entries:
+                if not entry.is_dir():
+                    yield entry.name, entry.stat().st_ctime
+    except OSError:
+        return  # the look at the weights says why
+
+
+def reader_of(user: str) -> str:
+    """With whose rights an engine's files are looked at: STAND_IN while its user is not there."""
     try:
         pwd.getpwnam(user)
     except KeyError:
-        return False
-    return True
+        return STAND_IN
+    return user

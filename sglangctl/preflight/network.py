@@ -5,15 +5,34 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-from sglangctl.diagnosis.finding import FAIL, Finding
+from sglangctl.diagnosis.finding import FAIL, WARN, Finding
 from sglangctl.preflight.catalog import finding
 from sglangctl.state.config import EngineConfig
 from sglangctl.util.values import mapping, mappings
 
+LOCAL = ("localhost", "::1")
 
-def port(engine: EngineConfig, facts: Mapping[str, Any]) -> Iterator[Finding]:
-    """Somebody listens on the engine's port who is there after the switch too. SGLang itself
-    notices that only after the whole load."""
+
+def look(engine: EngineConfig, facts: Mapping[str, Any]) -> Iterator[Finding]:
+    """Somebody listens on one of the engine's ports who is there after the switch too (SGLang
+    itself notices that only after the whole load); everybody can send requests."""
+    if not engine.preflight.authenticated and not _is_local(engine.listen):
+        yield finding(
+            "listener-open",
+            WARN,
+            f"everybody who reaches {engine.listen}:{engine.port} can use the engine: it has no "
+            "api_key",
+            "set `api_key: {file: ...}`, or `listen: 127.0.0.1`",
+        )
+    for number in engine.preflight.derived_ports:
+        derived = _staying(engine, facts, number)
+        if derived is not None:
+            yield finding(
+                "port-derived",
+                FAIL,
+                f"port {number}, which the engine derives from {engine.port}, is held by {derived}",
+                "choose another `port`",
+            )
     staying = _staying(engine, facts, engine.port)
     if staying is not None:
         yield finding(
@@ -22,6 +41,10 @@ def port(engine: EngineConfig, facts: Mapping[str, Any]) -> Iterator[Finding]:
             f"port {engine.port} is held by {staying}",
             "choose another `port`, or name what it belongs to in `replaces`",
         )
+
+
+def _is_local(listen: str) -> bool:
+    return listen in LOCAL or listen.startswith("127.")
 
 
 def _staying(engine: EngineConfig, facts: Mapping[str, Any], number: int) -> str | None:

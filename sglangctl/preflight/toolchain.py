@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import re
 import shutil
 from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
@@ -12,6 +11,7 @@ from sglangctl.diagnosis.finding import FAIL, WARN, Finding
 from sglangctl.gpu import gpus
 from sglangctl.masking.masker import read_env
 from sglangctl.preflight.catalog import finding
+from sglangctl.preflight.versions import parts
 from sglangctl.sgl_kernel import venv as venvs
 from sglangctl.sgl_kernel.build import toolkit
 from sglangctl.state.config import EngineConfig
@@ -57,7 +57,7 @@ def judge(
     + torch_cuda: the major version of CUDA that the engine's torch is built for
     + capabilities: of the host's GPUs, `12.0`
     """
-    level = FAIL if _version(engine.version or "") >= JIT_SINCE else WARN
+    level = FAIL if parts(engine.version) >= JIT_SINCE else WARN
     if shutil.which("ninja", path=path) is None:
         fix = "apt-get install ninja-build, or add ninja to install.packages"
         yield finding("toolchain-ninja", level, f"ninja is not on the unit's PATH ({path})", fix)
@@ -74,7 +74,7 @@ def judge(
             "12.9 or newer",
         )
         return
-    if any(one.startswith(SM120) for one in capabilities) and _version(nvcc) < SM120_NVCC:
+    if any(one.startswith(SM120) for one in capabilities) and parts(nvcc) < SM120_NVCC:
         yield finding(
             "toolchain-nvcc",
             FAIL,
@@ -82,7 +82,7 @@ def judge(
             "install a newer CUDA toolkit, and set `environment: {CUDA_HOME: ...}` to it",
             "12.9 or newer",
         )
-    elif torch_cuda is not None and _version(nvcc)[:1] != (torch_cuda,):
+    elif torch_cuda is not None and parts(nvcc)[:1] != (torch_cuda,):
         yield finding(
             "toolchain-nvcc",
             WARN,
@@ -103,7 +103,3 @@ def _torch_cuda(venv: str) -> int | None:
     except (Unusable, OSError):
         return None
     return torch.cuda_major if torch else None
-
-
-def _version(words: str) -> tuple[int, ...]:
-    return tuple(int(part) for part in re.findall(r"\d+", words)[:3])

@@ -130,6 +130,8 @@ class Preflight:
     """Clients need an api key."""
     files: tuple[str, ...] = ()
     """Absolute paths that flags name: the engine's user must be able to read them."""
+    derived_ports: tuple[int, ...] = ()
+    """What the engine binds beside its port."""
 
 
 @dataclass(frozen=True)

@@ -98,7 +98,11 @@ def test_gpus_are_counted_where_they_are_known(engine: EngineConfig, tmp_path: P
     assert "gpu-count" not in unknown
     assert unknown["gpus-unknown"].level == "info" and "no driver" in unknown["gpus-unknown"].seen
     on_cpu = replace(four, preflight=Preflight(device="cpu"))
-    assert set(judged(on_cpu, tmp_path, gpus=None)) == set(judged(engine, tmp_path))
+    (only,) = judged(on_cpu, tmp_path, gpus=None).values()
+    assert (only.level, only.id) == ("info", "gpus-unknown") and "cpu" in only.seen
+    chosen = replace(engine, gpus=(0, 9))
+    found = judged(chosen, tmp_path, gpus=[{"index": 0}, {"index": 1}])
+    assert "names 9" in found["gpu-count"].seen
 
 
 @pytest.mark.skipif(os.geteuid() != 0, reason="needs root: another user's rights")
@@ -160,6 +164,21 @@ def test_a_sentence_has_what_is_needed_and_what_to_do() -> None:
         "a is 1; needed: 2: raise it"
     )
     assert text.sentence(Finding("x", "fail", "a is 1")) == "a is 1"
+
+
+def test_files_that_changed_after_the_start_are_named(engine: EngineConfig, tmp_path: Path) -> None:
+    for started, active, said in (
+        (1.0, "active", True),
+        (1.0, "failed", False),
+        (9e9, "active", False),
+    ):
+        unit = {"started": started, "ActiveState": active}
+        found = judged(engine, tmp_path, engines={"kimi": {"unit": unit}})
+        assert ("weights-changed" in found) == said
+    changed = judged(
+        engine, tmp_path, engines={"kimi": {"unit": {"started": 1.0, "ActiveState": "active"}}}
+    )
+    assert "config.json and" in changed["weights-changed"].seen
 
 
 def ids() -> Iterator[str]:

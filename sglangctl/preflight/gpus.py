@@ -1,0 +1,145 @@
+"""The GPUs: as many as are asked for, of the right kind, in order, with room."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
+
+from sglangctl.diagnosis.finding import FAIL, INFO, WARN, Finding
+from sglangctl.gpu import health
+from sglangctl.gpu.health import Health
+from sglangctl.preflight.catalog import finding
+from sglangctl.preflight.versions import parts
+from sglangctl.state.config import EngineConfig
+from sglangctl.util.values import mapping, mappings, number, text, whole
+
+CUDA13_SINCE = (0, 5, 20)
+"""Of SGLang: its torch is built for CUDA 13 from here on."""
+CUDA13_DRIVER, CUDA12_DRIVER = (580,), (525, 60, 13)
+"""Lowest drivers of CUDA 13 and 12: CUDA Toolkit release notes, table 3."""
+LOWEST_CAPABILITY = 7.5
+MISMATCH = ("driver/library version mismatch", "error 18")
+
+
+def look(engine: EngineConfig, facts: Mapping[str, Any]) -> Iterator[Finding]:
+    """Findings on the GPUs of the probe's document; one line of info for `device: cpu`."""
+    if engine.preflight.device == "cpu":
+        yield finding("gpus-unknown", INFO, "the GPUs are not checked: the flag device is cpu")
+        return
+    if facts.get("gpus") is None:
+        why = text(mapping(facts.get("reasons")).get("gpus")) or "neither NVML nor nvidia-smi"
+        if any(sign in why.lower() for sign in MISMATCH):
+            fix = "reboot, or unload and load the nvidia kernel modules"
+            yield finding("driver-mismatch", FAIL, f"the driver does not answer: {why}", fix)
+        else:
+            yield finding("gpus-unknown", INFO, f"the GPUs were not checked: {why}")
+        return
+    known = mappings(facts["gpus"])
+    yield from count(engine, known)
+    chosen = [gpu for gpu in known if engine.gpus == "all" or gpu.get("index") in engine.gpus]
+    yield from kind(engine, chosen)
+    yield from order(chosen, health.read())
+
+
+def count(engine: EngineConfig, known: Sequence[Mapping[str, Any]]) -> Iterator[Finding]:
+    """More ranks, or other indices, than the host has."""
+    if engine.gpus == "all" and engine.tensor_parallel > len(known):
+        yield finding(
+            "gpu-count",
+            FAIL,
+            f"tensor_parallel is {engine.tensor_parallel} and the host has {len(known)} GPUs",
+            "lower it, or take another host",
+        )
+    there = {gpu.get("index") for gpu in known}
+    absent = [] if engine.gpus == "all" else [at for at in engine.gpus if at not in there]
+    if absent:
+        yield finding(
+            "gpu-count",
+            FAIL,
+            f"`gpus` names {', '.join(map(str, absent))}, and the host has {len(known)} GPUs",
+            "nvidia-smi -L lists them",
+        )
+
+
+def kind(engine: EngineConfig, chosen: Sequence[Mapping[str, Any]]) -> Iterator[Finding]:
+    """The driver against CUDA, and the compute capability."""
+    drivers = {driver for gpu in chosen if (driver := text(gpu.get("driver")))}
+    since13 = parts(engine.version) >= CUDA13_SINCE
+    lowest = CUDA13_DRIVER if since13 else CUDA12_DRIVER
+    for driver in sorted(drivers):
+        if parts(driver) < lowest:
+            yield finding(
+                "driver-old",
+                FAIL,
+                f"the driver is {driver}, and SGLang {engine.version} has a torch for CUDA "
+                f"{13 if since13 else 12}",
+                "install a newer driver, and reboot",
+                f"{'.'.join(map(str, lowest))} or newer",
+            )
+    for gpu in chosen:
+        capability = number(_number(gpu.get("compute_capability")))
+        if capability is not None and capability < LOWEST_CAPABILITY:
+            yield finding(
+                "gpu-capability",
+                FAIL,
+                f"GPU {gpu.get('index')} has compute capability {capability}",
+                "take another GPU",
+                f"{LOWEST_CAPABILITY} or higher",
+            )
+        if gpu.get("error"):
+            yield finding(
+                "gpu-lost",
+                FAIL,
+                f"GPU {gpu.get('index')} cannot be read: {gpu['error']}",
+                "dmesg | grep -i xid; then reset it or reboot",
+            )
+
+
+def order(
+    chosen: Sequence[Mapping[str, Any]], states: Mapping[int, Health] | None
+) -> Iterator[Finding]:
+    """Modes and memory of the chosen GPUs; nothing where NVML does not tell them."""
+    for gpu in chosen:
+        index = whole(gpu.get("index"))
+        state = (states or {}).get(-1 if index is None else index)
+        if state is None:
+            continue
+        if state.persistence is False:
+            yield finding(
+                "gpu-persistence",
+                WARN,
+                f"GPU {index} has no persistence mode: its driver is loaded anew for each start",
+                "systemctl enable --now nvidia-persistenced",
+            )
+        if state.mig:
+            yield finding(
+                "gpu-mig",
+                FAIL,
+                f"GPU {index} is divided (MIG): an engine gets a part of it at most",
+                f"nvidia-smi -i {index} -mig 0, when nobody uses it",
+            )
+        if state.rows_failed:
+            yield finding(
+                "gpu-memory-faults",
+                FAIL,
+                f"GPU {index} has memory rows that could not be remapped",
+                "have it replaced; until then leave it out of `gpus`",
+            )
+        elif state.rows_pending:
+            yield finding(
+                "gpu-memory-faults",
+                WARN,
+                f"GPU {index} has memory rows that are remapped at its next reset",
+                f"nvidia-smi --gpu-reset -i {index} when nobody uses it, or reboot",
+            )
+        if state.ecc is False and state.ecc_possible:
+            yield finding("gpu-ecc", INFO, f"GPU {index} has ECC switched off")
+        if state.display:
+            yield finding("gpu-display", WARN, f"a display is attached to GPU {index}", "")
+
+
+def _number(value: Any) -> Any:
+    try:
+        return float(value)
+    except (TypeError, ValueError):
+        return None

@@ -1,0 +1,125 @@
+"""The machine: room on its disks, memory, its C library, a reboot that waits."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+from sglangctl.diagnosis.finding import FAIL, INFO, WARN, Finding
+from sglangctl.preflight.catalog import finding
+from sglangctl.preflight.versions import parts
+from sglangctl.state.config import EngineConfig
+from sglangctl.state.paths import Paths
+from sglangctl.util.values import mapping, whole
+
+GLIBC = ((0, 5, 23), (2, 34))
+"""The first SGLang known to need it (its wheel is manylinux_2_34), and the version."""
+VENV_MIB = 12 * 1024
+"""An environment of SGLang with torch for CUDA took 7.6 GB, and pip unpacks beside it."""
+CACHE_MIB = 4 * 1024
+LOWEST_MIB = 256
+"""Below this a disk counts as full: compiled kernels and a log do not fit."""
+PROCESS_MIB = 1024
+"""Resident memory of one of the engine's processes beside mapped weights (0.64 to 0.74 GB were
+measured for each on a CPU)."""
+
+
+def folders(engine: str) -> dict[str, int]:
+    """Folder that an engine fills -> MiB that should be free for it."""
+    return {
+        "/opt/sglang/venvs": VENV_MIB,
+        f"/var/cache/sglang/{engine}": CACHE_MIB,
+        f"/var/log/sglang/{engine}": LOWEST_MIB,
+        f"/var/lib/sglangctl/{engine}": LOWEST_MIB,
+    }
+
+
+def look(engine: EngineConfig, facts: Mapping[str, Any], paths: Paths) -> Iterator[Finding]:
+    """Findings on the machine of the probe's document."""
+    yield from disks(engine, mapping(facts.get("disks")))
+    yield from memory(engine, facts)
+    yield from libc(engine, _libc())
+    yield from reboot(paths.root / "run/reboot-required")
+
+
+def disks(engine: EngineConfig, known: Mapping[str, Any]) -> Iterator[Finding]:
+    """`known`: folder -> as the probe's `disks`; one line a file system."""
+    told = set()
+    for folder, wanted in folders(engine.name).items():
+        disk = mapping(known.get(folder))
+        free, device = whole(disk.get("free_mib")), disk.get("device")
+        if free is None or (device, free < LOWEST_MIB) in told:
+            continue
+        if disk.get("read_only") is True:
+            level, seen = FAIL, f"the file system of {folder} is read-only"
+        elif free < LOWEST_MIB or disk.get("free_inodes") == 0:
+            level, seen = FAIL, f"{free} MiB are free for {folder}"
+        elif free < wanted:
+            level, seen = WARN, f"{free / 1024:.1f} GiB are free for {folder}"
+        else:
+            continue
+        told.add((device, free < LOWEST_MIB))
+        needed = f"{wanted / 1024:.1f} GiB" if wanted >= 1024 else f"{wanted} MiB"
+        yield finding("disk-full", level, seen, f"make room: du -xh -d 2 {folder}", needed)
+
+
+def memory(engine: EngineConfig, facts: Mapping[str, Any]) -> Iterator[Finding]:
+    """Weights are mapped, and their pages can be let go: they need no memory of their own."""
+    known = mapping(facts.get("memory"))
+    available = whole(known.get("available_mib"))
+    processes = engine.tensor_parallel + 2
+    if available is None:
+        return
+    if available < processes * PROCESS_MIB:
+        yield finding(
+            "host-memory",
+            WARN,
+            f"{available / 1024:.1f} GiB of memory are available for {processes} processes",
+            "sglangctl holders; ps aux --sort=-rss | head",
+            f"{processes * PROCESS_MIB / 1024:.0f} GiB beside the weights, which are only mapped",
+        )
+    used = (whole(known.get("swap_total_mib")) or 0) - (whole(known.get("swap_free_mib")) or 0)
+    if used > PROCESS_MIB:
+        seen = f"{used / 1024:.1f} GiB are swapped out: what was swapped is slow when it is needed"
+        yield finding("host-swap", INFO, seen)
+
+
+def libc(engine: EngineConfig, found: tuple[int, ...] | None) -> Iterator[Finding]:
+    since, lowest = GLIBC
+    if found and parts(engine.version) >= since and found < lowest:
+        yield finding(
+            "host-glibc",
+            FAIL,
+            f"glibc is {'.'.join(map(str, found))}",
+            "take a host with a newer distribution (Debian 12, Ubuntu 22.04)",
+            f"{'.'.join(map(str, lowest))} or newer for SGLang {engine.version}",
+        )
+
+
+def reboot(file: Path) -> Iterator[Finding]:
+    """What Debian and Ubuntu leave when an upgrade asks for one."""
+    if not file.exists():
+        return
+    try:
+        names = file.with_name("reboot-required.pkgs").read_text("utf-8", "replace").split()
+    except OSError:
+        names = []
+    of_driver = any("nvidia" in name for name in names)
+    what = " (of NVIDIA's driver)" if of_driver else ""
+    yield finding(
+        "reboot-pending",
+        WARN,
+        f"an upgrade{what} waits for a reboot: the next start may meet other libraries",
+        "reboot before the deploy, when nobody needs the host",
+    )
+
+
+def _libc() -> tuple[int, ...] | None:
+    """Of this process; None where the C library is another than glibc."""
+    try:
+        words = os.confstr("CS_GNU_LIBC_VERSION") or ""
+    except (ValueError, OSError):
+        return None
+    return parts(words)[:2] or None
