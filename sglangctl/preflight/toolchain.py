@@ -14,6 +14,7 @@ from sglangctl.preflight.catalog import finding
 from sglangctl.preflight.versions import parts
 from sglangctl.sgl_kernel import venv as venvs
 from sglangctl.sgl_kernel.build import toolkit
+from sglangctl.sgl_kernel.venv import Torch
 from sglangctl.state.config import EngineConfig
 from sglangctl.util.errors import Unusable
 
@@ -25,8 +26,10 @@ COMPILERS = ("c++", "g++", "clang++")
 
 
 def look(engine: EngineConfig, venv: str, release: Path) -> list[Finding]:
-    """nvcc, ninja, a C++ compiler and Python's headers; nothing of it for `device: cpu`."""
-    if engine.preflight.device == "cpu":
+    """nvcc, ninja and a C++ compiler; nothing of it for `device: cpu`, nor for an environment
+    without torch, which compiles nothing."""
+    torch = None if engine.preflight.device == "cpu" else _torch(venv)
+    if torch is None:
         return []
     try:
         environment = read_env(release / "engine.env")
@@ -38,7 +41,7 @@ def look(engine: EngineConfig, venv: str, release: Path) -> list[Finding]:
             engine,
             environment.get("PATH", os.defpath),
             _nvcc(environment),
-            _torch_cuda(venv),
+            torch.cuda_major,
             capabilities,
         )
     )
@@ -97,9 +100,8 @@ def _nvcc(environment: Mapping[str, str]) -> str | None:
     return found.release if found else None
 
 
-def _torch_cuda(venv: str) -> int | None:
+def _torch(venv: str) -> Torch | None:
     try:
-        torch = venvs.load(Path(venv)).torch()
+        return venvs.load(Path(venv)).torch()
     except (Unusable, OSError):
         return None
-    return torch.cuda_major if torch else None

@@ -303,3 +303,14 @@ def test_the_toolchain_on_the_units_path(
     levels = {one.level for one in toolchain.judge(older, path, nvcc, torch, ["9.0"])}
     assert levels <= {"warn"}
     assert toolchain.look(CPU, VENV, tmp_path) == []
+
+
+def test_an_environment_without_torch_compiles_nothing(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "engine.env").write_text(f'PATH="{tmp_path}"\n')
+    engine = replace(ENGINE, version="0.5.23")
+    assert toolchain.look(engine, str(tmp_path / "no-venv"), tmp_path) == []
+    torch = toolchain.Torch("2.14.1", "13.0", tmp_path)
+    monkeypatch.setattr(toolchain, "_torch", lambda venv: torch)
+    assert {one.id for one in toolchain.look(engine, VENV, tmp_path)} > {"toolchain-ninja"}
