@@ -20,7 +20,6 @@ from roles.remote.program import PYTHON
 from roles.remote.snapshot import JSON, engine_facts, forget
 from roles.switch.blockers import blockers
 from roles.switch.decision import Decide, Decision
-from roles.switch.staged import prove
 from sglangctl.state.journal import Event
 from sglangctl.systemd import unit_names
 from sglangctl.systemd.unit_names import watch_unit
@@ -136,7 +135,6 @@ def switched(
     asked += ["--config=-", f"--seen={seen(facts, name)}"]
 
     def run(link: Link) -> None:
-        prove(link, engine)
         # Made here, so that the same call after a lost answer does not start a second switch.
         ticket = f"{time.strftime('%Y%m%dT%H%M%SZ', time.gmtime())}-{secrets.token_hex(4)}"
         answer = link.run(
