@@ -25,7 +25,14 @@ ENGINE: dict[str, Any] = {
     "install": {"pip_arguments": ["--no-index", "--find-links=/opt/standins/wheels"]},
     "readiness": {"limits": {"sample_s": 0.5, "respawn_s": 1, "start_s": 60}},
 }
-NO_GPU = {"holders", "module_missing", "cache_too_small", "memory_taken", "memory_of_nobody"}
+NO_GPU = {
+    "holders",
+    "probe",
+    "module_missing",
+    "cache_too_small",
+    "memory_taken",
+    "memory_of_nobody",
+}
 LEFT_OUT = {
     # The stand-in has another way of asking, no kernel, and one shape of drafters: they have tests of their own.
     *("first_token", "kernel", "eagle_random", "standalone", "bad_shards", "strict"),

@@ -20,7 +20,8 @@ install_packages() {
 		cp -a "$kit/tree/$top/." "$kit/tree/usr/$top/"
 		rm -rf "${kit:?}/tree/$top"
 	done
-	rm -rf "$kit/tree/lib64"
+	# /lib64 is the machine's own; a page's link may lead nowhere, which cp does not take.
+	rm -rf "$kit/tree/lib64" "$kit/tree/usr/share/doc" "$kit/tree/usr/share/man"
 	cp -a --update=none "$kit/tree/." /
 	for name in messagebus sshd; do
 		getent passwd $name > /dev/null || useradd --system --no-create-home --shell /usr/sbin/nologin $name

@@ -11,7 +11,8 @@ site=$("$python" -c 'import torch, pathlib; print(pathlib.Path(torch.__file__).p
 "$python" -m pip install -q --no-index --find-links "$kit/controller" --target "$kit/site" \
 	pyinfra jinja2 pyyaml jsonschema requests
 # The engines' environments take torch from this Python: too large to be carried.
-system=$(/usr/bin/python3 -c 'import site; print(site.getsitepackages()[-1])')
+system=$(/usr/bin/python3 -c 'import site; print(site.getsitepackages()[0])')
+mkdir -p "$system"
 echo "$site" > "$system/torch-of-this-machine.pth"
 library=$(/usr/bin/python3 -c 'import sysconfig; print(sysconfig.get_path("stdlib"))')
 [ -d "$library/ensurepip" ] || cp -r "$kit/ensurepip" "$library/"
@@ -19,7 +20,7 @@ for tool in "$(dirname "$python")/ninja" /opt/gcc/bin/gcc /opt/gcc/bin/g++; do
 	[ ! -e "$tool" ] || [ -e "/usr/bin/$(basename "$tool")" ] || ln -sf "$tool" /usr/local/bin/
 done
 mkdir -p /models
-"$python" "$here/models.py" /models > "$kit/models.log" 2>&1
+[ -e /models/eagle3/config.json ] || "$python" "$here/models.py" /models > "$kit/models.log" 2>&1
 "$here/namespaces.sh" install
 "$here/namespaces.sh" boot
 "$python" - "$kit" "$here" "$python" > "$kit/settings.yml" <<'END'
