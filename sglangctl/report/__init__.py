@@ -1,1 +1,1 @@
-"""What can be told of one engine: its status, whether it is ready, a bundle of evidence."""
+"""What `status`, `verify`, `wait` and `bundle` say about one engine."""

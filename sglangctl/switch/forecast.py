@@ -17,9 +17,9 @@ from sglangctl.util.terminal import harmless
 
 
 def unconfigured(wanted: Mapping[str, Iterable[str]]) -> dict[str, EngineConfig]:
-    """What can be said of engines of which only the name is known: their units and folders.
+    """Configurations for engines of which only the name is known: enough to plan their stop.
 
-    ValueError for what is not an engine's name.
+    Unusable for what is not an engine's name.
     """
     return {
         name: EngineConfig(

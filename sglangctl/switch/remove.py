@@ -8,11 +8,10 @@ import os
 import re
 import shutil
 from pathlib import Path
-from typing import Any
 
 from sglangctl.proc import command
 from sglangctl.state import ownership, release
-from sglangctl.state.config import load_engine
+from sglangctl.state.config import ConfigError, load_engine, read_document
 from sglangctl.state.files import write_atomic
 from sglangctl.state.lock import locked
 from sglangctl.state.paths import NAME, Paths
@@ -118,11 +117,14 @@ def foreign_units(name: str, paths: Paths) -> list[str]:
 
 
 def forget(name: str, paths: Paths) -> None:
-    """Take the engine out of host.json."""
+    """Take the engine out of host.json. ConfigError where that file is broken."""
     if not paths.host_json.exists():
         return
-    document: Any = json.loads(paths.host_json.read_text(encoding="utf-8"))
-    document["engines"] = [other for other in document["engines"] if other != name]
+    document = read_document(paths.host_json)
+    engines = document.get("engines")
+    if not isinstance(engines, list):
+        raise ConfigError(f"{paths.host_json}: engines is not a list; deploy again")
+    document["engines"] = [other for other in engines if other != name]
     write_atomic(paths.host_json, json.dumps(document, indent=2).encode() + b"\n", 0o600)
 
 

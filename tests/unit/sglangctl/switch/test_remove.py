@@ -11,6 +11,7 @@ from pathlib import Path
 import pytest
 
 from sglangctl.state import ownership
+from sglangctl.state.config import ConfigError
 from sglangctl.state.files import link_atomic
 from sglangctl.state.paths import Paths
 from sglangctl.switch import forecast, remove
@@ -38,6 +39,14 @@ def test_without_its_configuration_an_engine_is_still_stopped_before_its_unit_go
     assert not unit.exists()
     assert "stop -- sglang-kimi.service" in calls(paths)
     assert "disable --quiet -- sglang-kimi.service" in calls(paths)
+
+
+@pytest.mark.parametrize("text", ["{cut", '{"v": 1}', '{"v": 1, "engines": "kimi"}', "[]"])
+def test_a_broken_host_json_is_one_sentence(paths: Paths, text: str) -> None:
+    make(paths, "etc/sglangctl/engines/qwen.json", "{}")
+    make(paths, "etc/sglangctl/host.json", text)
+    with pytest.raises(ConfigError, match=r"host\.json.*deploy again"):
+        remove.remove("kimi", paths, print)
 
 
 def test_weights_and_what_others_put_into_our_folders_stay(paths: Paths) -> None:
