@@ -95,6 +95,12 @@ COMMANDS = (
         os_error=1,
     ),
     Command(
+        "resume",
+        "sglangctl.commands.resume",
+        "after a boot: undo an interrupted switch",
+        operator=False,
+    ),
+    Command(
         "configure",
         "sglangctl.commands.configure",
         "write an engine's configuration",

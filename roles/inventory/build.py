@@ -87,6 +87,7 @@ def build_engine(
         ),
         kernel=kernel,
         replaces=tuple(engine["replaces"]),
+        rollback=engine["rollback"],
         reachable_at=readiness.get("reachable_at"),
         readiness=Readiness(**readiness),
         limits=Limits(**{key: float(value) for key, value in limits.items()}),

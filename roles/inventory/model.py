@@ -137,6 +137,7 @@ class EngineSpec:
     install: Install
     kernel: Kernel
     replaces: tuple[str, ...]
+    rollback: bool
     readiness: Readiness
     limits: Limits
     reachable_at: str | None

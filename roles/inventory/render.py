@@ -143,6 +143,13 @@ def watch_unit(program: str, python: str = "/usr/bin/python3") -> bytes:
     return _rendered("sglang-watch@.service.j2", command=exec_line([python, "-I", "-S", program]))
 
 
+def resume_unit(program: str, python: str = "/usr/bin/python3") -> bytes:
+    """sglangctl-resume.service; `program` as for watch_unit."""
+    return _rendered(
+        "sglangctl-resume.service.j2", command=exec_line([python, "-I", "-S", program])
+    )
+
+
 def tmpfiles(engine: EngineSpec) -> bytes:
     """/etc/tmpfiles.d/sglang-NAME.conf."""
     return _rendered("tmpfiles.conf.j2", engine=engine)
@@ -167,6 +174,7 @@ def engine_config(engine: EngineSpec) -> EngineConfig:
         tensor_parallel=engine.tensor_parallel,
         gpus=engine.gpus,
         replaces=engine.replaces,
+        rollback=engine.rollback,
         drafter=engine.drafter,
         acceptance=engine.acceptance,
         readiness=engine.readiness,

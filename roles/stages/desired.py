@@ -27,7 +27,7 @@ from roles.remote.snapshot import snapshot
 from roles.sgl_kernel.choice import probe_request as kernel_request
 from roles.stages.fitness import host_is_fit, inventory_is_right
 from sglangctl.preflight.host import folders as host_folders
-from sglangctl.systemd.unit_names import watch_unit
+from sglangctl.systemd.unit_names import RESUME, watch_unit
 
 CANNOT_RENDER = (TemplateError, ValueError, OSError)
 """What `make` raises."""
@@ -104,5 +104,6 @@ def make(spec: HostSpec, sudo: bool = False) -> DesiredHost:
         ManagedDirectory("/opt/sglang/venvs"),
         ManagedFile("/etc/sglangctl/host.json", render.host_json(spec), mode="0600"),
         ManagedFile(f"/etc/systemd/system/{watch_unit()}", render.watch_unit(program.path())),
+        ManagedFile(f"/etc/systemd/system/{RESUME}", render.resume_unit(program.path())),
     )
     return DesiredHost(spec, engines, managed, sudo)

@@ -18,8 +18,10 @@ from roles.remote.operation import Commands, operation, read, show, will_fail
 from roles.remote.over_link import over_link
 from roles.remote.program import PYTHON
 from roles.remote.snapshot import JSON, engine_facts, forget
+from roles.report.result import record
 from roles.switch.blockers import blockers
 from roles.switch.decision import Decide, Decision
+from roles.switch.outcome import result_of
 from sglangctl.state.journal import Event
 from sglangctl.systemd import unit_names
 from sglangctl.systemd.unit_names import watch_unit
@@ -172,14 +174,20 @@ def text_of(engine: DesiredEngine) -> str:
 
 
 def follow_switch(link: Link, engine: str, ticket: str) -> None:
-    """Print the steps of a switch as they come; HostFailed with its last words when it failed."""
+    """Print the steps of a switch as they come; HostFailed with its last words when it failed.
+
+    How the new engine's start ended goes to the report: after a failure nobody asks it again.
+    """
     last = ""
 
     def tell(event: Event) -> None:
         nonlocal last
-        last = str(event.get("text"))
-        if event.get("name") == "switch":
-            say(link.host, last)
+        if event["kind"] == "outcome":
+            record(link.host, result_of(engine, event))
+        elif event.get("name") in ("switch", "end"):
+            last = str(event.get("text"))
+            if event.get("name") == "switch":
+                say(link.host, last)
 
     argv = [*PYTHON, program.path(), "switch", engine, f"--follow={ticket}"]
     status = follow.task(link, argv, tell)

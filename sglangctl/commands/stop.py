@@ -7,11 +7,12 @@ or no readable configuration, 3 refused: systemd does not answer (nothing was ch
 from __future__ import annotations
 
 import argparse
+from functools import partial
 
 from sglangctl.state.config import load_engine
 from sglangctl.state.lock import locked
 from sglangctl.state.paths import Paths
-from sglangctl.switch.stop import stop
+from sglangctl.switch.stop import end_switch, stop
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -21,6 +22,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def run(args: argparse.Namespace) -> int:
     paths = Paths()
     engine = load_engine(args.name, paths)
+    say = partial(print, flush=True)
+    end_switch(engine.name, paths, say)
     with locked(paths, engine.name, f"stop of {engine.name}"):
-        stop(engine, paths, lambda line: print(line, flush=True))
+        stop(engine, paths, say)
     return 0

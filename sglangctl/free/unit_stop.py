@@ -13,7 +13,7 @@ def begin(step: UnitStep) -> str | None:
     if step.disable:
         from sglangctl.free import disabling
 
-        failed = disabling.disable(step)
+        failed = disabling.disable(step.unit)
         if failed:
             return failed
     # Also of a unit that is not active: a stop cancels a restart that is waiting.

@@ -76,6 +76,9 @@ class Limits:
     """For the devices and their memory to become free after the last holder is gone."""
     respawn_s: float = 5.0
     """Watched after freeing: what comes back by itself within it is named."""
+    rollback_s: float = 2700.0
+    """For what ran before a switch to serve again, when the switch goes back: vLLM took 25 minutes
+    to load a model of 547 GB."""
     memory_free_mib: float = 1024.0
     """Memory in use on a GPU below which it counts as free."""
 
@@ -164,6 +167,8 @@ class EngineConfig:
     gpus: str | tuple[int, ...] = "all"
     replaces: tuple[str, ...] = ()
     fallbacks: tuple[str, ...] = ()
+    rollback: bool = True
+    """A switch whose engine does not come to serve brings back what ran before."""
     drafter: Drafter | None = None
     acceptance: Acceptance | None = None
     readiness: Readiness = field(default_factory=Readiness)

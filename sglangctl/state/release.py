@@ -45,7 +45,11 @@ LINKS = ("current", "previous", "known-good")
 
 @dataclass(frozen=True)
 class State:
-    """state.json: what the switch did last. `phase` is switching, live or stopped."""
+    """state.json: what the switch did last.
+
+    `phase` is switching (the side that counts is the one before it), live (the new one), back (the
+    switch ended with the one before), failed (it ended with none) or stopped.
+    """
 
     phase: str
     to: str | None = None
@@ -56,6 +60,20 @@ class State:
     foreign: tuple[dict[str, Any], ...] = ()
     config: str | None = None
     """While switching: the text of engines/NAME.json that goes live with `to`."""
+    config_before: str | None = None
+    """The text that it takes the place of."""
+    was_running: bool = False
+    """Whether `came_from` ran when the switch began."""
+    stopped: tuple[str, ...] = ()
+    """Units of `foreign` that ran when the switch began; the others are from switches before it."""
+    disable: tuple[str, ...] = ()
+    """Units that the switch stops and that stay enabled until it commits."""
+    containers: tuple[dict[str, Any], ...] = ()
+    """Containers that the switch stopped: id, name, command."""
+    step: str | None = None
+    """While switching: what it was about to do."""
+    ended: str | None = None
+    """Of phase back and failed: why, and what serves now."""
     v: int = 1
 
 
@@ -106,7 +124,8 @@ def read_state(name: str, paths: Paths) -> State | None:
     path = paths.state_json(name)
     try:
         document = json.loads(path.read_text(encoding="utf-8"))
-        document["foreign"] = tuple(document.get("foreign", ()))
+        for key in ("foreign", "stopped", "disable", "containers"):
+            document[key] = tuple(document.get(key, ()))
         return State(**document)
     except FileNotFoundError:
         return None
@@ -118,9 +137,11 @@ def read_state(name: str, paths: Paths) -> State | None:
 
 def write_state(name: str, state: State, paths: Paths) -> None:
     """Write state.json (0600: a foreign unit's text may hold secrets)."""
-    document = {**state.__dict__, "foreign": list(state.foreign)}
-    if state.config is None:
-        del document["config"]
+    document = {
+        key: list(value) if isinstance(value, tuple) else value
+        for key, value in state.__dict__.items()
+        if value is not None or key not in ("config", "config_before", "step", "ended")
+    }
     write_atomic(paths.state_json(name), json.dumps(document, indent=1).encode() + b"\n", 0o600)
 
 

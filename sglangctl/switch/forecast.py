@@ -11,7 +11,7 @@ from sglangctl.state import ownership, release
 from sglangctl.state.config import EngineConfig, HostConfig
 from sglangctl.state.paths import Paths, checked_name
 from sglangctl.switch.remove import VENV, other_engines
-from sglangctl.systemd.unit_names import engine_unit, watch_unit
+from sglangctl.systemd.unit_names import RESUME, engine_unit, watch_unit
 from sglangctl.util.errors import Failed
 from sglangctl.util.terminal import harmless
 
@@ -106,8 +106,8 @@ def _paths(name: str, paths: Paths, last: bool) -> list[Path]:
         paths.engine_json(name),
     ]
     if last:
-        watch = paths.units / watch_unit()
-        found += [] if ownership.foreign_unit(watch) else [watch]
+        shared = (paths.units / watch_unit(), paths.units / RESUME)
+        found += [unit for unit in shared if not ownership.foreign_unit(unit)]
         found += [paths.host_json, paths.kernel_cache.parent]
         folders = sorted(paths.venvs.iterdir()) if paths.venvs.is_dir() else []
         found += [one for one in folders if VENV.fullmatch(one.name)]

@@ -18,7 +18,7 @@ from sglangctl.state.paths import NAME, Paths
 from sglangctl.switch.stop import stop, stop_by_name
 from sglangctl.switch.transaction import Say
 from sglangctl.systemd import systemctl
-from sglangctl.systemd.unit_names import engine_unit, watch_unit
+from sglangctl.systemd.unit_names import RESUME, engine_unit, watch_unit
 from sglangctl.util.errors import Failed
 from sglangctl.util.terminal import harmless
 
@@ -88,9 +88,10 @@ def remove_shared(paths: Paths, say: Say) -> None:
         (paths.users / user).unlink()
         say(f"removed user {user}")
     shutil.rmtree(paths.users, ignore_errors=True)
-    watch = paths.units / watch_unit()
-    if not ownership.foreign_unit(watch):
-        gone(watch, say)
+    systemctl.call("disable", "--quiet", "--", RESUME)
+    for unit in (paths.units / watch_unit(), paths.units / RESUME):
+        if not ownership.foreign_unit(unit):
+            gone(unit, say)
     gone(paths.host_json, say)
     gone(paths.kernel_cache.parent, say)
     for venv in paths.venvs.iterdir() if paths.venvs.is_dir() else ():

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import signal
 from dataclasses import replace
 
 from sglangctl import free
 from sglangctl.free import text
-from sglangctl.state import release
+from sglangctl.proc import pidfds
+from sglangctl.state import lock, release
 from sglangctl.state.config import EngineConfig, load_engines, load_host
 from sglangctl.state.paths import Paths
 from sglangctl.switch.journal import now
@@ -15,6 +17,21 @@ from sglangctl.systemd import systemctl
 from sglangctl.systemd.unit_names import engine_unit, watch_unit
 from sglangctl.util.errors import Failed
 from sglangctl.util.heartbeat import heartbeat
+
+
+def end_switch(name: str, paths: Paths, say: Say, limit_s: float = 60.0) -> None:
+    """End a switch of this engine that is under way, and have it start nothing again: whoever stops
+    an engine wants it down. Another engine's is left alone: the lock then says who runs it."""
+    held = lock.holder(paths)
+    if held is None or held.engine != name or not held.what.startswith("switch of "):
+        return
+    target = pidfds.Target(pidfds.Identity(held.pid, held.start, 0))
+    try:
+        say(f"ending the {held.what} (pid {held.pid})")
+        target.send(signal.SIGUSR1)
+        pidfds.wait_gone([target], limit_s)
+    finally:
+        target.close()
 
 
 def stop(engine: EngineConfig, paths: Paths, say: Say) -> None:

@@ -1,30 +1,55 @@
-"""The switch: stop what a release replaces, free the GPUs, move the links, start.
+"""The switch: record what runs, stop it and free the GPUs, put the release live, start it, follow the
+start to its outcome; then commit, or go back to what ran before.
 
 Under the host's lock, and all that the running engine and its watch read is written inside of it.
+state.json names the step before it is taken. Until the commit what is replaced stays enabled and
+the new engine is not, so that a power cut boots the one from before.
 """
 
 from __future__ import annotations
 
 import shutil
-from dataclasses import dataclass
+import signal
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
+from types import FrameType
 from typing import Callable
 
 from sglangctl import free
+from sglangctl.free import disabling
+from sglangctl.free.model import Plan
+from sglangctl.startup.render import explain
 from sglangctl.state import ownership, release
-from sglangctl.state.config import EngineConfig, load_engine, load_engines, load_host
-from sglangctl.state.files import link_atomic, write_atomic
+from sglangctl.state.config import (
+    EngineConfig,
+    load_engine,
+    load_engines,
+    load_host,
+)
+from sglangctl.state.files import link_atomic
 from sglangctl.state.lock import locked
 from sglangctl.state.paths import Paths
 from sglangctl.state.release import State
-from sglangctl.switch import foreign
+from sglangctl.switch import back, foreign, live
 from sglangctl.switch import unit as switch_unit
 from sglangctl.switch.configure import engine_of, put_config
 from sglangctl.switch.journal import Record, journal_of, now
-from sglangctl.systemd import systemctl
-from sglangctl.systemd.unit_names import watch_unit
+from sglangctl.switch.outcome import Outcome, follow
+from sglangctl.systemd.unit import find
+from sglangctl.util import os_errors
 from sglangctl.util.errors import Failed
 
 Say = Callable[[str], None]
+FREEING, MOVING, STARTING, FOLLOWING, COMMITTING = STEPS = (
+    "freeing",
+    "moving",
+    "starting",
+    "following",
+    "committing",
+)
+"""state.json has the step before it is taken. From `committing` on the new engine is the side that
+counts."""
 
 
 @dataclass(frozen=True)
@@ -54,22 +79,39 @@ def detach(wanted: Wanted, ticket: str, paths: Paths) -> None:
 def begin(wanted: Wanted, paths: Paths, record: Record) -> None:
     """Carry out a switch, under the host's lock."""
     name, config = wanted.name, wanted.config
-    with locked(paths, name, title(name, wanted.to)):
+    with locked(paths, name, title(name, wanted.to)), _ended_by_signals():
         if wanted.seen is not None:
             release.check_unchanged(name, wanted.seen, paths)
+        _finish_commit(name, paths)
         engine = load_engine(name, paths) if config is None else engine_of(name, config)
         switch(engine, wanted.to, wanted.policy, wanted.reason, paths, record, config)
 
 
 def resume(name: str, paths: Paths, record: Record) -> None:
-    """Finish the switch that did not come to its end, with the configuration it was to have."""
-    with locked(paths, name, f"switch of {name} (--resume)"):
+    """Bring up the side that state.json names, of a switch that did not come to its end: what ran
+    before it, until the commit; the new engine from then on, and where nothing ran before."""
+    with locked(paths, name, f"switch of {name} (--resume)"), _ended_by_signals():
         state = release.read_state(name, paths)
         if state is None or state.phase != "switching" or state.to is None:
             raise Failed(f"no switch of {name} was interrupted: there is nothing to resume")
         config = state.config
         engine = load_engine(name, paths) if config is None else engine_of(name, config)
-        switch(engine, state.to, state.policy, state.reason or "", paths, record, config)
+        if _finish_commit(name, paths):
+            record.say(f"release {state.to[:12]} had been proven: it is kept")
+        elif engine.rollback and back.possible(state):
+            back.go_back(engine, state, "the switch was interrupted", paths, record)
+        else:
+            switch(engine, state.to, state.policy, state.reason or "", paths, record, config)
+
+
+def at_boot(name: str, paths: Paths) -> str | None:
+    """As `resume`, but waits for nothing; returns what was done, None where nothing was to do."""
+    with locked(paths, name, f"switch of {name} (after a boot)"):
+        kept = _finish_commit(name, paths)
+        if kept is not None:
+            live.begin_start(load_engine(name, paths), paths)
+            return f"{name}: release {kept[:12]}, which had been proven, is kept"
+        return back.at_boot(name, paths)
 
 
 def title(name: str, to: str) -> str:
@@ -85,105 +127,248 @@ def switch(
     record: Record,
     config: str | None = None,
 ) -> None:
-    """The transaction. Raises Failed; before the first thing it ends, nothing has changed.
+    """The transaction. Failed when the new engine does not serve; it says what serves instead.
+    Before the first thing it ends, nothing has changed.
 
     `config`: the text of engines/NAME.json that goes live with the release; None: it stays.
     """
-    say = record.say
     if ownership.foreign_unit(paths.units / engine.unit):
         raise Failed(
             f"nothing was changed. {paths.units / engine.unit} was not made by sglang-provision: "
             "name the engine otherwise, or move that file away"
         )
     release.check_whole(engine.name, to, paths)
-    before = release.link_target(engine.name, "current", paths)
     siblings = [other for other in load_engines(paths) if other.name != engine.name]
     plan = free.plan(engine, load_host(paths), siblings, policy=policy, stop=True)
     if plan.refused:
         raise Failed("nothing was changed. " + "\n".join(free.plan_lines(plan)), status=3)
+    state = _recorded(engine, plan, record.say, paths)
+    state = replace(state, to=to, policy=policy, reason=reason or None, config=config)
+    try:
+        _forward(engine, plan, state, paths, record)
+    except (Failed, OSError) as failure:
+        _failed(engine, state, failure, paths, record)
 
-    found = [one for unit in engine.replaces if (one := foreign.record(unit)) is not None]
-    known = release.read_state(engine.name, paths)
-    # A second switch after the first one stopped a unit must not forget what that unit was.
-    running = {one.unit for one in found if one.active_state in ("active", "activating")}
-    kept = [one for one in known.foreign if one["unit"] not in running] if known else []
-    fresh = [
-        foreign.as_document(one)
-        for one in found
-        if one.unit not in {other["unit"] for other in kept}
-    ]
-    state = State(
-        phase="switching",
-        to=to,
-        came_from=before,
-        time=now(),
-        policy=policy,
-        reason=reason or None,
-        foreign=tuple(kept + fresh),
-        config=config,
-    )
-    release.write_state(engine.name, state, paths)
+
+def _recorded(engine: EngineConfig, plan: Plan, say: Say, paths: Paths) -> State:
+    """What runs now, so that it can be brought back. Failed where that cannot be told."""
+    names = [*engine.replaces, *(step.unit for step in plan.units_to_stop)]
+    wanted = [name for name in dict.fromkeys(names) if name != engine.unit]
+    found = [one for unit in wanted if (one := foreign.record(unit)) is not None]
     for one in found:
         say(
             f"recorded {one.unit}: {one.active_state}, {one.unit_file_state or 'no file'}"
             + (f", ports {', '.join(map(str, one.ports))}" if one.ports else "")
             + (f", serves {', '.join(one.models)}" if one.models else "")
         )
+    before = release.link_target(engine.name, "current", paths)
+    unit = find(engine.unit)
+    file = paths.engine_json(engine.name)
+    now_here = State(
+        phase="switching",
+        came_from=before,
+        time=now(),
+        foreign=tuple(foreign.as_document(one) for one in found),
+        config_before=file.read_text(encoding="utf-8") if file.is_file() else None,
+        was_running=unit is not None and unit.active in back.RUNNING,
+        stopped=tuple(one.unit for one in found if one.active_state in back.RUNNING),
+        disable=tuple(step.unit for step in plan.units_to_stop if step.disable),
+        containers=tuple(
+            {"id": box.id, "name": box.name, "command": box.command}
+            for box in plan.containers_to_stop
+        ),
+    )
+    known = release.read_state(engine.name, paths)
+    return now_here if known is None else _with_known(now_here, known)
 
-    freed = free.execute(plan, say, record.emit)
+
+def _with_known(state: State, known: State) -> State:
+    """A second switch must not forget what the ones before it replaced. Where they did not come to
+    an end, or ended with nothing that serves, what ran before them is what to go back to."""
+    kept = [one for one in known.foreign if one["unit"] not in state.stopped]
+    names = {one["unit"] for one in kept}
+    foreign_units = (*kept, *(one for one in state.foreign if one["unit"] not in names))
+    idle = not back.possible(state)
+    state = replace(state, foreign=foreign_units)
+    if not (known.phase == "switching" or (known.phase == "failed" and idle)):
+        return state
+    return replace(
+        state,
+        came_from=known.came_from,
+        config_before=known.config_before,
+        was_running=known.was_running,
+        stopped=tuple(dict.fromkeys((*known.stopped, *state.stopped))),
+        disable=tuple(dict.fromkeys((*known.disable, *state.disable))),
+        containers=(*known.containers, *state.containers),
+    )
+
+
+def _forward(engine: EngineConfig, plan: Plan, state: State, paths: Paths, record: Record) -> None:
+    """From what runs now to the committed release. Failed where that is not possible."""
+    say, to = record.say, str(state.to)
+
+    def step(name: str) -> None:
+        release.write_state(engine.name, replace(state, step=name), paths)
+        record.emit("step", name="step", step=name)
+
+    live.enable_resume()
+    step(FREEING)
+    freed = free.execute(_kept_enabled(plan), say, record.emit)
     if not freed.ok:
         raise Failed(freed.sentence, status=freed.status)
-
-    if config is not None:
-        put_config(engine.name, config, paths)
-    put_live(engine, to, before, paths)
+    live.cancel_start(engine)
+    step(MOVING)
+    if state.config is not None:
+        put_config(engine.name, state.config, paths)
+    before = state.came_from
+    live.put_live(engine, to, before, paths)
+    live.restarts(engine, paths, allowed=False)
     say(f"release {to[:12]} is live" + (f" (before: {before[:12]})" if before else ""))
-    start(engine, paths)
-    release.write_state(
-        engine.name, State(**{**state.__dict__, "phase": "live", "config": None}), paths
-    )
+    step(STARTING)
+    unit = find(engine.unit)
+    live.begin_start(engine, paths)
     say(f"started {engine.unit}")
+    step(FOLLOWING)
+    outcome = follow(engine, paths, say, unit.invocation_id if unit else "")
+    record.emit("outcome", **outcome.document())
+    if not _good(outcome, engine):
+        answers = outcome.word in ("degraded", "unproven")
+        raise NotKept("\n".join(_told(outcome, engine)), answers)
+    step(COMMITTING)
+    commit(engine.name, to, paths)
+    say(f"{outcome.sentence}: release {to[:12]} is kept")
 
 
-def put_live(engine: EngineConfig, to: str, before: str | None, paths: Paths) -> None:
-    """The two moves: the unit as a real file, then the link. Both survive a power cut."""
-    unit_text = (paths.releases(engine.name) / to / "sglang.service").read_bytes()
-    write_atomic(paths.units / engine.unit, unit_text, 0o644)
-    if before and before != to:
-        link_atomic(paths.engine_state(engine.name) / "previous", f"releases/{before}")
-    link_atomic(paths.current(engine.name), f"releases/{to}")
+def _kept_enabled(plan: Plan) -> Plan:
+    """The same plan, without systemctl disable: that comes with the commit."""
+    steps = tuple(replace(step, disable=False) for step in plan.units_to_stop)
+    return replace(plan, units_to_stop=steps)
 
 
-def start(engine: EngineConfig, paths: Paths) -> None:
-    """daemon-reload, enable, start without waiting (the unit is activating until it serves).
+def _good(outcome: Outcome, engine: EngineConfig) -> bool:
+    return outcome.word == "ready" or (
+        outcome.word == "degraded" and engine.readiness.degraded != "fail"
+    )
 
-    The watch is started anew, with the configuration and the program that are there now; the
-    engine is ordered after it.
-    """
-    watch = watch_unit(engine.name)
-    for arguments in (
-        ("daemon-reload",),
-        ("enable", "--quiet", "--", watch, engine.unit),
-        ("reset-failed", "--", engine.unit),
-        ("restart", "--no-block", "--", watch),
-        ("start", "--no-block", "--", engine.unit),
-    ):
-        result = systemctl.call(*arguments, timeout_s=60)
-        # reset-failed of a unit that systemd has not loaded is an error, and means nothing to us.
-        if not result.ok and arguments[0] != "reset-failed":
+
+def _told(outcome: Outcome, engine: EngineConfig) -> list[str]:
+    """Why the new engine is not kept: the deciding line first."""
+    lines = [f"{engine.name}: {outcome.sentence}"]
+    lines += [f"> {line}" for line in outcome.evidence]
+    if outcome.cause is not None:
+        lines += explain(engine.name, outcome.cause)[1:]
+    return lines
+
+
+def _failed(
+    engine: EngineConfig, state: State, failure: Exception, paths: Paths, record: Record
+) -> None:
+    """Go back where something served before. Always raises: Failed says what serves now."""
+    status = failure.status if isinstance(failure, Failed) else 1
+    why = os_errors.words(failure)
+    first, *more = why.splitlines() or ["it failed"]
+    if isinstance(failure, Stopped):
+        _settled(engine, state, f"{first}; nothing was started again", paths)
+        raise failure
+    if engine.rollback and back.possible(state):
+        try:
+            said = back.go_back(engine, state, first, paths, record)
+        except (Failed, OSError) as worse:
+            _settled(engine, state, f"{first}; {os_errors.words(worse)}", paths)
             raise Failed(
-                f"systemctl {' '.join(arguments)} failed: {result.stderr.strip()}; "
-                f"then: sglangctl switch {engine.name} --resume"
-            )
+                "\n".join([why, f"going back failed: {os_errors.words(worse)}"]), status
+            ) from None
+        raise Failed("\n".join([first, said, *more]), status) from None
+    if isinstance(failure, NotKept) and not failure.answers:
+        # Before systemd may restart it again: one failure is enough.
+        back.end_new(engine, paths, record.say)
+    nothing = (
+        "nothing ran before it, so nothing serves now"
+        if engine.rollback
+        else "`rollback: false`: what ran before stays down"
+    )
+    _settled(engine, state, f"{first}; {nothing}", paths)
+    raise Failed("\n".join([first, nothing, *more]), status) from None
+
+
+def _settled(engine: EngineConfig, state: State, ended: str, paths: Paths) -> None:
+    """The switch is over without a side that serves; the release stays live for a look at it."""
+    live.restarts(engine, paths, allowed=True)
+    live.reload()
+    release.write_state(
+        engine.name,
+        replace(state, phase="failed", time=now(), step=None, ended=ended, config=None),
+        paths,
+    )
 
 
 def commit(name: str, digest: str, paths: Paths) -> None:
-    """`digest` served: remember it as known-good, and let go of releases that nothing names."""
+    """`digest` serves: it starts at boot from now on and what it replaced does not; it is known to
+    be good, and releases that nothing names are let go of. Harmless when it was done before."""
     if release.link_target(name, "current", paths) != digest:
         raise Failed(f"{digest} is not the live release of {name}: deploy again")
+    state = release.read_state(name, paths)
+    if state is not None and state.phase == "switching":
+        engine = load_engine(name, paths)
+        live.restarts(engine, paths, allowed=True)
+        live.reload()
+        live.enable(engine)
+        for unit in state.disable:
+            failed = disabling.disable(unit)
+            if failed:
+                raise Failed(failed)
+        release.write_state(
+            name,
+            replace(state, phase="live", time=now(), step=None, ended=None, config=None),
+            paths,
+        )
     link_atomic(paths.engine_state(name) / "known-good", f"releases/{digest}")
     # What is younger may be another deploy's, which comes to its switch only now.
     before = release.staged_at(name, digest, paths)
     release.prune(name, paths, before)
     for venv in release.unused_venvs(paths, before=before):
         shutil.rmtree(venv)
+
+
+def _finish_commit(name: str, paths: Paths) -> str | None:
+    """Commit the release whose commit was interrupted; its digest, None where there is none."""
+    state = release.read_state(name, paths)
+    if state is None or state.phase != "switching" or state.step != COMMITTING:
+        return None
+    commit(name, str(state.to), paths)
+    return state.to
+
+
+class NotKept(Failed):
+    """The new engine did not become ready; `answers`: it serves all the same."""
+
+    def __init__(self, text: str, answers: bool) -> None:
+        super().__init__(text)
+        self.answers = answers
+
+
+class Cancelled(Failed):
+    """SIGTERM: the switch is to end, and goes back."""
+
+
+class Stopped(Failed):
+    """SIGUSR1, from `sglangctl stop`: the engine is to be down, and nothing is to be started."""
+
+
+@contextmanager
+def _ended_by_signals() -> Iterator[None]:
+    """SIGTERM and SIGUSR1 end a switch where it is, once: going back is not to be interrupted."""
+
+    def end(number: int, frame: FrameType | None) -> None:
+        for one in (signal.SIGTERM, signal.SIGUSR1):
+            signal.signal(one, signal.SIG_IGN)
+        if number == signal.SIGUSR1:
+            raise Stopped("the switch was ended by sglangctl stop")
+        raise Cancelled("the switch was told to end")
+
+    kept = {number: signal.signal(number, end) for number in (signal.SIGTERM, signal.SIGUSR1)}
+    try:
+        yield
+    finally:
+        for number, handler in kept.items():
+            signal.signal(number, handler)

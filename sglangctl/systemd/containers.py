@@ -72,6 +72,11 @@ def stop(container: Container, seconds: int, timeout_s: float) -> command.Result
     return command.run(argv, timeout_s)
 
 
+def start(program: str, identity: str, timeout_s: float) -> command.Result:
+    """`docker start` (or podman, nerdctl) of a container that was stopped."""
+    return command.run([program, "start", "--", identity], timeout_s)
+
+
 def _part(document: Mapping[str, Any], name: str) -> Mapping[str, Any]:
     part = document.get(name)
     return part if isinstance(part, dict) else {}

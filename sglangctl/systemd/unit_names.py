@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import re
 
+RESUME = "sglangctl-resume.service"
+"""At boot: puts back what ran before a switch that did not come to its end."""
 SWITCH = "sglangctl-switch.service"
 """Transient, of a switch that was started with --detach."""
 _HELPER = re.compile(r"sglang-watch@.+\.service|sglangctl-[^/]+\.service")

@@ -1,0 +1,31 @@
+"""How the start of a switch ended, for the report. Pure."""
+
+from __future__ import annotations
+
+from roles.report.result import Result
+from sglangctl.diagnosis.causes import CAUSES
+from sglangctl.diagnosis.outcomes import PROVEN
+from sglangctl.state.journal import Event
+from sglangctl.util.values import mapping, number, text
+
+
+def result_of(engine: str, event: Event) -> Result:
+    """From the `outcome` event of a switch (sglangctl/switch/outcome.py), whatever it holds."""
+    outcome, cause = text(event.get("outcome")), text(event.get("cause"))
+    known = CAUSES.get(cause or "")
+    evidence = event.get("evidence")
+    return Result(
+        engine=engine,
+        outcome=outcome,
+        exit=0 if outcome in PROVEN else 1,
+        cause=cause,
+        sentence=text(event.get("sentence")) or "",
+        phase=text(event.get("phase")),
+        phases={str(name): number(s) or 0.0 for name, s in mapping(event.get("phases")).items()},
+        served_after_s=number(event.get("served_after_s")),
+        evidence=[line for line in map(text, evidence) if line]
+        if isinstance(evidence, list)
+        else [],
+        next_step=known.next_step.replace("NAME", engine) if known else None,
+        stopped_by=text(event.get("stopped_by")),
+    )

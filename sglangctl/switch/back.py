@@ -1,0 +1,205 @@
+"""Going back: the side that served before a switch is brought up again, and proven.
+
+That side is our own release that was live, or the units (and containers) of somebody else that the
+switch stopped: the unit active, its ports owned by its cgroup, the same model ids, one completion.
+"""
+
+from __future__ import annotations
+
+import time
+from dataclasses import replace
+from typing import Any, Callable
+
+from sglangctl import free
+from sglangctl.engine.generate import generate
+from sglangctl.engine.http import Endpoint
+from sglangctl.proc import sockets
+from sglangctl.startup.render import duration
+from sglangctl.state import release
+from sglangctl.state.config import EngineConfig, Readiness, load_engine, load_engines, load_host
+from sglangctl.state.paths import Paths
+from sglangctl.state.release import State
+from sglangctl.switch import foreign, live
+from sglangctl.switch.configure import engine_of, put_config
+from sglangctl.switch.journal import Record, now
+from sglangctl.switch.outcome import follow
+from sglangctl.systemd import containers, systemctl
+from sglangctl.systemd.unit import find
+from sglangctl.util.errors import Failed
+from sglangctl.util.heartbeat import heartbeat
+
+LOOK_S = 0.5
+RUNNING = ("active", "activating", "reloading")
+COMPLETION_S = 60.0
+"""For the one completion of an engine of somebody else."""
+
+
+def possible(state: State) -> bool:
+    """Whether something else served before, which can be brought back."""
+    return _own_ran(state) or bool(state.stopped) or bool(state.containers)
+
+
+def go_back(engine: EngineConfig, state: State, why: str, paths: Paths, record: Record) -> str:
+    """End what the switch started and bring up what ran before it. Returns a sentence about what
+    serves now; Failed when that does not serve either.
+
+    Called again after an interruption, it goes on: each step looks at what is there.
+    """
+    say = record.say
+    say(f"going back: {why}")
+    _step(engine, state, "going back", why, paths)
+    end_new(engine, paths, say)
+    live.restarts(engine, paths, allowed=True)
+    before = _restored(engine, state, paths)
+    serving = [_own(before, state, paths, say)] if _own_ran(state) else []
+    serving += _others(engine, state, say)
+    said = ", ".join(serving) + " again"
+    release.write_state(
+        engine.name,
+        replace(state, phase="back", time=now(), step=None, ended=f"{why}; {said}", config=None),
+        paths,
+    )
+    say(said)
+    return said
+
+
+def at_boot(name: str, paths: Paths) -> str | None:
+    """After a power cut in the middle of a switch: put back what was live before it, and queue its
+    start; nothing is waited for. Returns what was done, None where no switch was interrupted."""
+    state = release.read_state(name, paths)
+    if state is None or state.phase != "switching" or state.to is None:
+        return None
+    engine = engine_of(name, state.config) if state.config else load_engine(name, paths)
+    if not (engine.rollback and possible(state)):
+        ended = "a reboot interrupted the switch, and nothing ran before it: deploy again"
+        release.write_state(name, replace(state, phase="failed", step=None, ended=ended), paths)
+        return f"{name}: {ended}"
+    before = _restored(engine, state, paths)
+    units = [before.unit] if _own_ran(state) else []
+    units += state.stopped
+    for unit in units:
+        result = systemctl.call("start", "--no-block", "--", unit, timeout_s=30)
+        if not result.ok:
+            raise Failed(f"{unit} cannot be started: {result.stderr.strip()}")
+    ended = f"a reboot interrupted the switch; {', '.join(units)} was started again: deploy again"
+    release.write_state(
+        name, replace(state, phase="back", time=now(), step=None, ended=ended, config=None), paths
+    )
+    return f"{name}: {ended}"
+
+
+def _restored(engine: EngineConfig, state: State, paths: Paths) -> EngineConfig:
+    """Configuration, unit and link as they were; returns the engine as it was."""
+    before = engine
+    if state.config_before is not None:
+        put_config(engine.name, state.config_before, paths)
+        before = engine_of(engine.name, state.config_before)
+    if state.came_from:
+        live.put_live(before, state.came_from, None, paths)
+    else:
+        live.take_away(engine, paths)
+    live.reload()
+    return before
+
+
+def _step(engine: EngineConfig, state: State, step: str, why: str, paths: Paths) -> None:
+    release.write_state(engine.name, replace(state, step=step, ended=why), paths)
+
+
+def end_new(engine: EngineConfig, paths: Paths, say: Callable[[str], None]) -> None:
+    """Stop the new engine, and what is left of it."""
+    siblings = [other for other in load_engines(paths) if other.name != engine.name]
+    plan = free.plan(
+        replace(engine, replaces=()), load_host(paths), siblings, policy="declared", stop=True
+    )
+    if plan.refused:
+        # Somebody else is on the GPUs now. The new engine's own unit is stopped all the same.
+        systemctl.call("stop", "--", engine.unit, timeout_s=engine.limits.stop_units_s)
+        return
+    freed = free.execute(plan, say)
+    if not freed.ok:
+        say(f"the new engine is not gone: {freed.sentence}")
+    live.cancel_start(engine)
+
+
+def _own(engine: EngineConfig, state: State, paths: Paths, say: Callable[[str], None]) -> str:
+    """Start our own previous release and follow it to its proof."""
+    digest = str(state.came_from)[:12]
+    unit = find(engine.unit)
+    live.begin_start(engine, paths)
+    say(f"started {engine.unit} with release {digest}, as before the switch")
+    outcome = follow(engine, paths, say, unit.invocation_id if unit else "")
+    if outcome.proven:
+        return f"release {digest} of {engine.name} serves"
+    raise Failed(
+        f"release {digest} of {engine.name}, which ran before, does not serve either: "
+        f"{outcome.sentence}; see: sglangctl status {engine.name}"
+    )
+
+
+def _others(engine: EngineConfig, state: State, say: Callable[[str], None]) -> list[str]:
+    """Start what others ran, and wait until it serves as it was recorded."""
+    units = [one for one in state.foreign if one["unit"] in state.stopped]
+    for one in units:
+        result = systemctl.call("start", "--no-block", "--", one["unit"], timeout_s=60)
+        if not result.ok:
+            raise Failed(f"{one['unit']} cannot be started: {result.stderr.strip()}")
+        say(f"started {one['unit']}, as before the switch")
+    for box in state.containers:
+        result = containers.start(box["command"], box["id"], 120)
+        if not result.ok:
+            raise Failed(f"container {box['name']} cannot be started: {result.stderr.strip()}")
+        say(f"started container {box['name']}, as before the switch")
+    for one in units:
+        with heartbeat(say, f"{one['unit']} to serve again", engine.limits.rollback_s):
+            _wait_for(one, engine.limits.rollback_s)
+    runs = [f"container {box['name']} runs" for box in state.containers]
+    return [f"{one['unit']} serves" for one in units] + runs
+
+
+def _wait_for(one: dict[str, Any], limit_s: float) -> None:
+    """Until the unit is as it was recorded; Failed with what is missing."""
+    end = time.monotonic() + limit_s
+    while True:
+        missing = missing_of(one)
+        if missing is None:
+            return
+        unit = find(one["unit"])
+        failed = unit is not None and unit.active == "failed" and unit.down
+        if failed or time.monotonic() >= end:
+            waited = "" if failed else f" within {duration(limit_s)}"
+            raise Failed(
+                f"{one['unit']}, which ran before, does not serve again{waited}: {missing}; "
+                f"see: systemctl status {one['unit']}; journalctl -u {one['unit']} -n 50"
+            )
+        time.sleep(LOOK_S)
+
+
+def missing_of(one: dict[str, Any]) -> str | None:
+    """What a recorded unit lacks of what it was; None: it serves as before."""
+    unit = find(one["unit"])
+    if unit is None or unit.active != "active":
+        return f"it is {unit.active if unit else 'unknown to systemd'}"
+    members = set(unit.pids())
+    for port in one["ports"]:
+        if not members.intersection(sockets.owners(port)):
+            return f"it does not listen on port {port}"
+    models = one["models"]
+    if models is None:
+        return None  # it answered to nobody before, or wanted a key
+    port = next((port for port in one["ports"] if foreign.served_models(port) is not None), None)
+    if port is None:
+        return "it does not answer /v1/models"
+    answered = foreign.served_models(port) or ()
+    if set(answered) != set(models):
+        return f"it serves {', '.join(answered) or 'nothing'}, not {', '.join(models)}"
+    if not models:
+        return None
+    said = generate(
+        Endpoint("127.0.0.1", port), models[0], Readiness(max_tokens=8), COMPLETION_S, "Say hello."
+    )
+    return None if said.status == 200 else f"it answers no completion: {said.fault}"
+
+
+def _own_ran(state: State) -> bool:
+    return state.was_running and state.came_from not in (None, state.to)

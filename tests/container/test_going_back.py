@@ -1,0 +1,327 @@
+"""A switch ends with an engine that serves: the new one, or the one from before. On the stand-ins;
+the transaction is cut at each of its steps, by kill -9 and by a power cut of the host."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+import requests
+
+from sglangctl.switch.transaction import COMMITTING, STEPS
+from tests.container.deploying import deploy, pending, ssh_data, write_inventory
+from tests.hosts.host import Host
+from tests.hosts.standins.install import install_into, vllm_settings
+
+pytestmark = [pytest.mark.container, pytest.mark.timeout(300)]
+
+LIMITS = {"sample_s": 0.5, "respawn_s": 1, "start_s": 60, "rank_stopped_s": 3, "rollback_s": 60}
+ENGINE: dict[str, Any] = {
+    "model": {"path": "/models/tiny"},
+    "gpus": [0],
+    "kernel": {"source": "none"},
+    "replaces": ["vllm-kimi.service"],
+    "install": {"pip_arguments": ["--no-index", "--find-links=/opt/standins/wheels"]},
+    "readiness": {"limits": LIMITS},
+}
+UNIT, VLLM = "sglang-chat.service", "vllm-kimi.service"
+HOME = "/var/lib/sglangctl/chat"
+CUT = """
+import os, signal, sys, time
+sys.path.insert(0, os.path.realpath("/usr/local/bin/sglangctl"))
+from sglangctl import cli
+from sglangctl.state import release
+write = release.write_state
+def cut(name, state, paths):
+    write(name, state, paths)
+    if state.step == sys.argv[1]:
+        open("/run/at-the-step", "w").close()
+        if sys.argv[2] == "kill":
+            os.kill(os.getpid(), signal.SIGKILL)
+        time.sleep(600)
+release.write_state = cut
+sys.exit(cli.main(sys.argv[3:]))
+"""
+"""`sglangctl`, ended or held once state.json names a step."""
+
+
+@pytest.fixture(scope="module")
+def host(module_host_factory: Any) -> Iterator[Host]:
+    made = module_host_factory("back", gpus=1)
+    install_into(made, gpus=1)
+    yield made
+
+
+def inventory_of(folder: Path, host: Host, name: str = "hosts", **more: Any) -> Path:
+    section = {"ssh": ssh_data(host), "engines": {"chat": {**ENGINE, **more}}}
+    return write_inventory(folder / f"{name}.yml", {host.ip: section})
+
+
+def show(host: Host, unit: str, name: str) -> str:
+    return host.exec("systemctl", "show", "-p", name, "--value", "--", unit).stdout.strip()
+
+
+def wait_for(host: Host, condition: str, seconds: int = 60) -> None:
+    loop = f"until {condition}; do sleep 0.2; done"
+    host.exec("timeout", str(seconds), "sh", "-c", loop)
+
+
+def state(host: Host) -> dict[str, Any]:
+    document: dict[str, Any] = json.loads(host.exec("cat", f"{HOME}/state.json").stdout)
+    return document
+
+
+def current(host: Host) -> str:
+    return host.exec("readlink", f"{HOME}/current", check=False).stdout.strip().rpartition("/")[2]
+
+
+def a_vllm(host: Host, **settings: Any) -> None:
+    """Somebody's vLLM serves, and starts at boot."""
+    host.exec("tee", "/etc/default/vllm-kimi", input=vllm_settings(GPUS=1, **settings))
+    host.exec("systemctl", "enable", "--now", VLLM)
+    wait_for(host, "fuser -s 8000/tcp && fuser -s /dev/nvidia0")
+
+
+def vllm_serves(host: Host) -> None:
+    """It runs as it did: unit, boot, port, model, and an answer."""
+    assert show(host, VLLM, "ActiveState") == "active"
+    assert show(host, VLLM, "UnitFileState") == "enabled"
+    answer = requests.get(f"http://{host.ip}:8000/v1/models", timeout=10)
+    assert answer.json()["data"][0]["id"] == "kimi"
+
+
+def nothing_of_ours_runs(host: Host) -> None:
+    assert show(host, UNIT, "ActiveState") in ("inactive", "failed")
+    assert show(host, UNIT, "UnitFileState") in ("disabled", "")
+    assert "sglang::" not in host.exec("ps", "-eo", "args").stdout
+
+
+def sound(host: Host, release: str) -> None:
+    """`release` serves, is proven, starts at boot, and nothing of the switch is left."""
+    wait_for(host, f"systemctl is-active -q {UNIT}")
+    assert current(host) == release
+    assert host.exec(
+        "cmp", f"/etc/systemd/system/{UNIT}", f"{HOME}/releases/{release}/sglang.service"
+    )
+    host.exec("sglangctl", "verify", "chat")
+    assert show(host, UNIT, "UnitFileState") == "enabled"
+    assert show(host, "sglang-watch@chat.service", "ActiveState") == "active"
+    assert show(host, UNIT, "DropInPaths") == ""
+    assert show(host, UNIT, "Restart") == "always"
+    assert state(host)["phase"] in ("live", "back")
+    config = json.loads(host.exec("cat", "/etc/sglangctl/engines/chat.json").stdout)
+    assert config["port"] == 30000
+
+
+def test_a_foreign_engine_serves_again_when_the_new_one_fails(host: Host, tmp_path: Path) -> None:
+    a_vllm(host)
+    failing = inventory_of(tmp_path, host, environment={"STANDIN_FAULT": "gpu-out-of-memory"})
+    done = deploy(failing, "-y")
+    said = done.stdout + done.stderr
+    assert done.returncode == 1, said
+    assert "gpu-out-of-memory" in said
+    assert f"{VLLM} serves again" in said
+    vllm_serves(host)
+    nothing_of_ours_runs(host)
+    assert current(host) == "", "a release that never served is not live"
+    assert state(host)["phase"] == "back"
+    # The host is not what the inventory says, and the plan knows it.
+    assert any("live release" in name for name in pending(failing))
+
+
+def test_a_degraded_engine_is_not_kept_where_that_is_a_failure(host: Host, tmp_path: Path) -> None:
+    inventory = inventory_of(
+        tmp_path,
+        host,
+        drafter={
+            "path": "/models/tiny-eagle3",
+            "algorithm": "EAGLE3",
+            "steps": 3,
+            "topk": 1,
+            "draft_tokens": 4,
+        },
+        environment={"STANDIN_ACCEPT_LENGTH": "1.0"},
+        readiness={"limits": LIMITS, "degraded": "fail"},
+    )
+    done = deploy(inventory, "-y")
+    said = done.stdout + done.stderr
+    assert done.returncode == 1, said
+    assert f"{VLLM} serves again" in said, said
+    vllm_serves(host)
+    nothing_of_ours_runs(host)
+
+
+def test_an_unfit_unit_of_ours_is_as_bad_as_an_engine_that_fails(
+    host: Host, tmp_path: Path
+) -> None:
+    """systemd cannot even start it: no watch has a verdict."""
+    inventory = inventory_of(tmp_path, host, environment={"ROUND": "unfit"})
+    folder = "/etc/systemd/system/sglang-chat.service.d"
+    host.exec("mkdir", "-p", folder)
+    host.exec("tee", f"{folder}/bad.conf", input="[Service]\nExecStartPre=/bin/false\n")
+    try:
+        done = deploy(inventory, "-y")
+    finally:
+        host.exec("rm", "-r", folder)
+        host.exec("systemctl", "daemon-reload")
+    said = done.stdout + done.stderr
+    assert done.returncode == 1, said
+    assert f"{VLLM} serves again" in said, said
+    vllm_serves(host)
+
+
+def test_a_good_release_is_kept_and_the_foreign_one_disabled(host: Host, tmp_path: Path) -> None:
+    inventory = inventory_of(tmp_path, host, environment={"ROUND": "1"})
+    done = deploy(inventory, "-y")
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert show(host, VLLM, "ActiveState") != "active"
+    assert show(host, VLLM, "UnitFileState") == "disabled"
+    sound(host, current(host))
+    assert state(host)["phase"] == "live"
+    assert pending(inventory) == {}
+
+
+@pytest.mark.parametrize(
+    "fault", ["rank-died", "rank-stopped@loading", "unsupported-configuration"]
+)
+def test_our_previous_release_serves_again(host: Host, tmp_path: Path, fault: str) -> None:
+    before = current(host)
+    failing = inventory_of(tmp_path, host, environment={"STANDIN_FAULT": fault, "ROUND": "f"})
+    done = deploy(failing, "-y")
+    said = done.stdout + done.stderr
+    assert done.returncode == 1, said
+    assert f"release {before[:12]} of chat serves again" in said, said
+    sound(host, before)
+    assert "serves again" in state(host)["ended"]
+    assert pending(failing) != {}
+
+
+def test_without_a_way_back_it_says_that_nothing_serves(host: Host, tmp_path: Path) -> None:
+    before = current(host)
+    failing = inventory_of(
+        tmp_path, host, environment={"STANDIN_FAULT": "rank-died"}, rollback=False
+    )
+    done = deploy(failing, "-y")
+    said = done.stdout + done.stderr
+    assert done.returncode == 1
+    assert "rollback: false" in said
+    assert "serves again" not in said
+    assert show(host, UNIT, "ActiveState") in ("inactive", "failed")
+    assert "sglang::" not in host.exec("ps", "-eo", "args").stdout
+    good = inventory_of(tmp_path, host, environment={"ROUND": "1"})
+    assert deploy(good, "-y").returncode == 0
+    sound(host, before)
+
+
+def two_releases(host: Host, tmp_path: Path) -> tuple[str, str]:
+    """(live, other): two that are known to serve, both staged on the host."""
+    for number in ("1", "2"):
+        inventory = inventory_of(tmp_path, host, environment={"ROUND": number})
+        assert deploy(inventory, "-y").returncode == 0
+        host.exec("cp", "/etc/sglangctl/engines/chat.json", "/root/chat.json")
+        if number == "1":
+            other = current(host)
+    return current(host), other
+
+
+def begin_cut(host: Host, step: str, how: str, to: str) -> None:
+    host.exec("rm", "-f", "/run/at-the-step")
+    argv = ["switch", "chat", f"--to={to}", "--config=/root/chat.json", "--reason=test"]
+    host.exec("tee", "/root/cut.py", input=CUT)
+    host.exec(
+        *("systemd-run", "--unit=cut", "--collect", "--quiet", "--no-block", "python3"),
+        *("/root/cut.py", step, how, *argv),
+    )
+    wait_for(host, "test -e /run/at-the-step")
+
+
+@pytest.mark.parametrize("step", STEPS)
+def test_a_killed_transaction_is_resumed(host: Host, tmp_path: Path, step: str) -> None:
+    live, other = two_releases(host, tmp_path)
+    begin_cut(host, step, "kill", other)
+    wait_for(host, "! systemctl is-active -q cut.service")
+    host.exec("sglangctl", "switch", "chat", "--resume")
+    sound(host, other if step == COMMITTING else live)
+    again = host.exec("sglangctl", "switch", "chat", "--resume", check=False)
+    assert again.returncode == 1
+    assert "nothing to resume" in again.stderr
+
+
+@pytest.mark.parametrize("step", STEPS)
+def test_a_power_cut_boots_the_side_that_counts(host: Host, tmp_path: Path, step: str) -> None:
+    live, other = two_releases(host, tmp_path)
+    begin_cut(host, step, "hold", other)
+    host.reboot()
+    sound(host, other if step == COMMITTING else live)
+    assert state(host)["phase"] == ("live" if step == COMMITTING else "back")
+
+
+def test_a_killed_transaction_is_also_put_right_by_the_next_deploy(
+    host: Host, tmp_path: Path
+) -> None:
+    _, other = two_releases(host, tmp_path)
+    begin_cut(host, "following", "kill", other)
+    wait_for(host, "! systemctl is-active -q cut.service")
+    inventory = inventory_of(tmp_path, host, environment={"ROUND": "1"})
+    assert any("live release" in name for name in pending(inventory))
+    assert deploy(inventory, "-y").returncode == 0
+    sound(host, other)
+    assert pending(inventory) == {}
+
+
+def test_stop_ends_a_switch_and_starts_nothing(host: Host, tmp_path: Path) -> None:
+    _, other = two_releases(host, tmp_path)
+    host.exec("mkdir", "-p", "/etc/standins")
+    host.exec("tee", "/etc/standins/sglang.env", input="STANDIN_LOADING_S=30\n")
+    try:
+        host.exec(
+            *("systemd-run", "--unit=cut", "--collect", "--quiet", "--no-block", "sglangctl"),
+            *("switch", "chat", f"--to={other}", "--config=/root/chat.json"),
+        )
+        wait_for(host, f"""grep -q '"step": "following"' {HOME}/state.json""")
+        done = host.exec("sglangctl", "stop", "chat")
+    finally:
+        host.exec("rm", "/etc/standins/sglang.env")
+    assert "stopped and disabled" in done.stdout
+    nothing_of_ours_runs(host)
+    wait_for(host, "! systemctl is-active -q cut.service")
+    nothing_of_ours_runs(host)
+
+
+def test_a_switch_that_is_told_to_end_goes_back(host: Host, tmp_path: Path) -> None:
+    live, other = two_releases(host, tmp_path)
+    host.exec("mkdir", "-p", "/etc/standins")
+    host.exec("tee", "/etc/standins/sglang.env", input="STANDIN_LOADING_S=8\n")
+    try:
+        host.exec(
+            *("systemd-run", "--unit=cut", "--collect", "--quiet", "--no-block", "sglangctl"),
+            *("switch", "chat", f"--to={other}", "--config=/root/chat.json"),
+        )
+        wait_for(host, f"""grep -q '"step": "following"' {HOME}/state.json""")
+    finally:
+        host.exec("rm", "/etc/standins/sglang.env")
+    host.exec("systemctl", "kill", "--kill-whom=main", "--signal=TERM", "cut.service")
+    wait_for(host, "! systemctl is-active -q cut.service")
+    sound(host, live)
+
+
+def test_a_foreign_engine_boots_after_a_power_cut_in_the_first_switch(
+    host: Host, tmp_path: Path
+) -> None:
+    _, other = two_releases(host, tmp_path)
+    host.exec("sglangctl", "stop", "chat")
+    for link in ("current", "previous", "known-good"):
+        host.exec("rm", "-f", f"{HOME}/{link}")
+    host.exec("rm", f"{HOME}/state.json", f"/etc/systemd/system/{UNIT}")
+    host.exec("systemctl", "daemon-reload")
+    a_vllm(host)
+    begin_cut(host, "following", "hold", other)
+    host.reboot()
+    wait_for(host, "fuser -s 8000/tcp")
+    vllm_serves(host)
+    nothing_of_ours_runs(host)
+    assert current(host) == ""
+    assert state(host)["phase"] == "back"

@@ -1,0 +1,449 @@
+"""Which side serves after a switch, and after one that was cut at any of its steps: on a made-up
+systemd, which knows what runs and what is enabled."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from sglangctl import free
+from sglangctl.free.model import FreeResult, Plan, Refusal, UnitStep
+from sglangctl.proc.command import Result
+from sglangctl.state import release
+from sglangctl.state.config import EngineConfig, load_engine
+from sglangctl.state.files import link_atomic
+from sglangctl.state.paths import Paths
+from sglangctl.switch import back, foreign, live, transaction
+from sglangctl.switch.journal import Record
+from sglangctl.switch.outcome import Outcome
+from sglangctl.switch.transaction import COMMITTING, STEPS, Stopped, Wanted
+from sglangctl.systemd import systemctl
+from sglangctl.systemd.unit import Unit
+from sglangctl.util.errors import Failed
+from tests.support.engine_host import write_config
+from tests.support.unit_files import OURS
+from tests.support.units import unit
+
+OLD, NEW = "a" * 64, "b" * 64
+UNIT, WATCH, VLLM = "sglang-tiny.service", "sglang-watch@tiny.service", "vllm.service"
+PORT_BEFORE, PORT_AFTER = 30000, 30007
+
+
+class Cut(BaseException):
+    """kill -9, or the power: nothing more is done."""
+
+
+@dataclass
+class Machine:
+    """What systemd has to say. A release serves if it is in `good`."""
+
+    paths: Paths
+    good: set[str] = field(default_factory=lambda: {OLD, NEW})
+    running: set[str] = field(default_factory=set)
+    enabled: set[str] = field(default_factory=set)
+    queued: set[str] = field(default_factory=set)
+    """Units whose start waits for another's: no process of theirs is there yet."""
+    slow: bool = False
+    """Starts stay queued."""
+    said: list[str] = field(default_factory=list)
+    refused: tuple[Refusal, ...] = ()
+    cut_at: str | None = None
+    ended_by: Failed | None = None
+    """What a signal raises while the start is followed."""
+    outcome: Outcome | None = None
+    """Of every start, whatever is in `good`."""
+    starts: int = 0
+    allowed: bool = True
+    """Whether the unit restarted by itself when it was started last."""
+
+    def record(self) -> Record:
+        made = Record(self.paths.root / f"journal-{self.starts}.jsonl")
+        made.say = self.said.append  # type: ignore[method-assign]
+        return made
+
+    def systemctl(self, *arguments: str, timeout_s: float = 0) -> Result:
+        units = [word for word in arguments[1:] if word.endswith(".service")]
+        if arguments[0] in ("start", "restart"):
+            if self.slow:
+                self.queued |= set(units)
+                return Result(0, "", "")
+            self.running |= set(units)
+            if UNIT in units:
+                self.starts += 1
+                self.allowed = not self.no_restarts.exists()
+        elif arguments[0] == "stop":
+            self.running -= set(units)
+            self.queued -= set(units)
+        elif arguments[0] == "enable":
+            self.enabled |= set(units)
+        elif arguments[0] == "disable":
+            self.enabled -= set(units)
+        return Result(0, "", "")
+
+    def find(self, name: str) -> Unit:
+        state = "active" if name in self.running else "inactive"
+        job = name in self.queued
+        return unit(state, invocation_id=str(self.starts), job=job, name=name)
+
+    def plan(self, engine: EngineConfig, *_: Any, policy: str, stop: bool) -> Plan:
+        names = [one for one in (*engine.replaces, engine.unit) if one in self.running]
+        steps = tuple(
+            UnitStep(one, "replaced", "", "active", "", one != UNIT, (), (), "", "")
+            for one in names
+        )
+        return Plan(engine.name, policy, stop, None, steps, refused=self.refused)
+
+    def free(self, plan: Plan, say: Any, emit: Any = None) -> FreeResult:
+        assert not any(step.disable for step in plan.units_to_stop), "only the commit disables"
+        self.running -= {step.unit for step in plan.units_to_stop}
+        return FreeResult(0, "free", "free")
+
+    def follow(self, engine: EngineConfig, paths: Paths, *_: Any) -> Outcome:
+        if self.ended_by is not None and self.live == NEW:
+            ended, self.ended_by = self.ended_by, None
+            raise ended
+        if self.outcome is not None:
+            return self.outcome
+        if self.live in self.good:
+            return Outcome("ready", "tiny is ready")
+        # The unit itself is not down yet when the watch says that the engine failed.
+        verdict = {"cause": "rank-died", "evidence": ["exit code: -9"]}
+        return Outcome("failed", "it failed while loading", verdict)
+
+    def recorded(self, name: str) -> foreign.Foreign | None:
+        if name == UNIT:
+            return None
+        active = "active" if name in self.running else "inactive"
+        return foreign.Foreign(name, "loaded", active, "enabled", {}, (8000,), ("kimi",))
+
+    def reboot(self) -> None:
+        """What a boot does: the drop-in in /run is gone, resume runs, then what is enabled starts."""
+        self.running.clear()
+        self.no_restarts.unlink(missing_ok=True)
+        transaction.at_boot("tiny", self.paths)
+        self.running |= self.enabled
+
+    @property
+    def live(self) -> str | None:
+        return release.link_target("tiny", "current", self.paths)
+
+    @property
+    def no_restarts(self) -> Path:
+        return self.paths.root / f"run/systemd/system/{UNIT}.d/50-sglangctl-switch.conf"
+
+    @property
+    def state(self) -> release.State:
+        found = release.read_state("tiny", self.paths)
+        assert found is not None
+        return found
+
+    @property
+    def port(self) -> int:
+        return load_engine("tiny", self.paths).port
+
+    def serving(self) -> set[str]:
+        """Engines that run: ours by its release."""
+        ours = {str(self.live)} if UNIT in self.running else set()
+        return ours | (self.running & {VLLM})
+
+
+@pytest.fixture
+def machine(paths: Paths, monkeypatch: pytest.MonkeyPatch) -> Machine:
+    made = Machine(paths)
+    monkeypatch.setattr(systemctl, "call", made.systemctl)
+    monkeypatch.setattr(free, "plan", made.plan)
+    monkeypatch.setattr(free, "execute", made.free)
+    monkeypatch.setattr(foreign, "record", made.recorded)
+    monkeypatch.setattr(back, "missing_of", lambda one: None if one["unit"] in made.running else "")
+    monkeypatch.setattr(transaction.disabling, "find", lambda name: None)  # type: ignore[attr-defined]
+    for module in (transaction, back, live):
+        monkeypatch.setattr(module, "find", made.find)
+    for module in (transaction, back):
+        monkeypatch.setattr(module, "follow", made.follow)
+    write = release.write_state
+
+    def cut(name: str, state: release.State, found: Paths) -> None:
+        write(name, state, found)
+        if made.cut_at is not None and state.step == made.cut_at:
+            raise Cut
+
+    monkeypatch.setattr(release, "write_state", cut)
+    for digest in (OLD, NEW):
+        stage(paths, digest)
+    return made
+
+
+def stage(paths: Paths, digest: str) -> None:
+    folder = paths.releases("tiny") / digest
+    folder.mkdir(parents=True, exist_ok=True)
+    for name in release.FILES:
+        (folder / name).write_text("{}")
+    (folder / "sglang.service").write_text(f"{OURS}# {digest}\n")
+
+
+def config(paths: Paths, port: int, **more: Any) -> str:
+    write_config(paths.root, port, **more)
+    return paths.engine_json("tiny").read_text()
+
+
+def ran_before(machine: Machine, what: str, **more: Any) -> Wanted:
+    """The host before the switch: our release OLD, a vLLM of somebody else, or nothing."""
+    if what == "vllm":
+        more["replaces"] = [VLLM]
+    wanted = Wanted("tiny", NEW, config=config(machine.paths, PORT_AFTER, **more))
+    if what == "ours":
+        config(machine.paths, PORT_BEFORE, **more)
+        link_atomic(machine.paths.current("tiny"), f"releases/{OLD}")
+        (machine.paths.units / UNIT).write_text(f"{OURS}# {OLD}\n")
+        machine.running |= {UNIT, WATCH}
+        machine.enabled |= {UNIT, WATCH}
+    else:
+        machine.paths.engine_json("tiny").unlink()
+    if what == "vllm":
+        machine.running.add(VLLM)
+        machine.enabled.add(VLLM)
+    return wanted
+
+
+SIDES: dict[str, set[str]] = {"ours": {OLD}, "vllm": {VLLM}, "nothing": set()}
+
+
+def settled(machine: Machine, what: str) -> None:
+    """The side from before serves, starts at boot, and nothing of the switch is left."""
+    assert machine.serving() == SIDES[what]
+    assert machine.live == (OLD if what == "ours" else None)
+    assert (machine.paths.units / UNIT).exists() == (what == "ours")
+    assert machine.enabled - {live.RESUME, WATCH} == ({UNIT} if what == "ours" else {VLLM})
+    assert not machine.no_restarts.exists()
+    assert machine.state.phase == "back"
+    if what == "ours":
+        assert machine.port == PORT_BEFORE
+        assert machine.allowed, "the old engine runs on, and must restart by itself again"
+
+
+def committed(machine: Machine) -> None:
+    assert machine.serving() == {NEW}
+    assert machine.live == NEW
+    assert machine.enabled >= {UNIT, WATCH}
+    assert VLLM not in machine.enabled
+    assert machine.state.phase == "live"
+    assert machine.port == PORT_AFTER
+    assert not machine.no_restarts.exists()
+    assert release.link_target("tiny", "known-good", machine.paths) == NEW
+
+
+@pytest.mark.parametrize("what", SIDES)
+def test_a_release_that_serves_is_kept(machine: Machine, what: str) -> None:
+    wanted = ran_before(machine, what)
+    transaction.begin(wanted, machine.paths, machine.record())
+    committed(machine)
+    assert not machine.allowed, "one failure is enough to go back"
+
+
+@pytest.mark.parametrize("what", ["ours", "vllm"])
+def test_a_release_that_fails_gives_way_to_what_ran_before(machine: Machine, what: str) -> None:
+    wanted = ran_before(machine, what)
+    machine.good = {OLD}
+    with pytest.raises(Failed) as failed:
+        transaction.begin(wanted, machine.paths, machine.record())
+    first, second, *more = str(failed.value).splitlines()
+    assert first == "tiny: it failed while loading"
+    assert "serves again" in second
+    assert "> exit code: -9" in more
+    settled(machine, what)
+
+
+@pytest.mark.parametrize(
+    ("what", "rollback", "said"),
+    [
+        ("nothing", True, "nothing ran before it"),
+        ("ours", False, "`rollback: false`"),
+        ("vllm", False, "`rollback: false`"),
+    ],
+)
+def test_without_a_way_back_it_says_that_nothing_serves(
+    machine: Machine, what: str, rollback: bool, said: str
+) -> None:
+    wanted = ran_before(machine, what, rollback=rollback)
+    machine.good = {OLD}
+    with pytest.raises(Failed, match=said):
+        transaction.begin(wanted, machine.paths, machine.record())
+    assert machine.serving() == set(), "systemd would try it again"
+    assert machine.state.phase == "failed"
+    assert machine.live == NEW, "it stays there to be looked at"
+    assert (VLLM in machine.enabled) == (what == "vllm"), "a reboot brings back what is enabled"
+
+
+def test_a_side_that_does_not_come_back_is_said_with_both_reasons(machine: Machine) -> None:
+    wanted = ran_before(machine, "ours")
+    machine.good = set()
+    with pytest.raises(Failed) as failed:
+        transaction.begin(wanted, machine.paths, machine.record())
+    assert "tiny: it failed while loading" in str(failed.value)
+    assert "going back failed: release aaaaaaaaaaaa of tiny" in str(failed.value)
+    assert machine.state.phase == "failed"
+
+
+def test_after_two_failures_the_side_before_both_is_what_to_go_back_to(machine: Machine) -> None:
+    wanted = ran_before(machine, "vllm", rollback=False)
+    machine.good = set()
+    with pytest.raises(Failed):
+        transaction.begin(wanted, machine.paths, machine.record())
+    assert wanted.config is not None
+    again = json.dumps({**json.loads(wanted.config), "rollback": True})
+    with pytest.raises(Failed, match="serves again"):
+        transaction.begin(replace(wanted, config=again), machine.paths, machine.record())
+    settled(machine, "vllm")
+
+
+def test_what_an_earlier_switch_replaced_is_not_brought_back(machine: Machine) -> None:
+    transaction.begin(ran_before(machine, "vllm"), machine.paths, machine.record())
+    committed(machine)
+    machine.good = {NEW}
+    stage(machine.paths, OLD)
+    with pytest.raises(Failed, match="release bbbbbbbbbbbb of tiny serves again"):
+        transaction.begin(Wanted("tiny", OLD), machine.paths, machine.record())
+    assert machine.serving() == {NEW}
+    assert [one["unit"] for one in machine.state.foreign] == [VLLM], "remove.py still tells of it"
+
+
+def test_what_may_not_be_ended_is_refused_before_anything_is_stopped(machine: Machine) -> None:
+    wanted = ran_before(machine, "vllm")
+    machine.refused = (Refusal("protected", "Xorg", "yours", "no policy"),)
+    with pytest.raises(Failed, match="nothing was changed"):
+        transaction.begin(wanted, machine.paths, machine.record())
+    assert machine.serving() == {VLLM}
+    assert release.read_state("tiny", machine.paths) is None
+
+
+def cut(machine: Machine, step: str, what: str) -> None:
+    wanted = ran_before(machine, what)
+    machine.cut_at = step
+    with pytest.raises(Cut):
+        transaction.begin(wanted, machine.paths, machine.record())
+    machine.cut_at = None
+
+
+Comes = Callable[[Machine], None]
+
+
+def resumed(machine: Machine) -> None:
+    transaction.resume("tiny", machine.paths, machine.record())
+
+
+@pytest.mark.parametrize("after", [resumed, Machine.reboot], ids=["killed", "power cut"])
+@pytest.mark.parametrize("what", ["ours", "vllm"])
+@pytest.mark.parametrize("step", STEPS)
+def test_a_cut_at_any_step_ends_with_the_side_that_counts(
+    machine: Machine, step: str, what: str, after: Comes
+) -> None:
+    cut(machine, step, what)
+    after(machine)
+    if step == COMMITTING:
+        committed(machine)
+    else:
+        settled(machine, what)
+
+
+@pytest.mark.parametrize("step", STEPS)
+def test_where_nothing_ran_before_a_killed_switch_is_finished(machine: Machine, step: str) -> None:
+    cut(machine, step, "nothing")
+    resumed(machine)
+    committed(machine)
+
+
+@pytest.mark.parametrize("step", STEPS[:-1])
+def test_where_nothing_ran_before_a_power_cut_starts_nothing(machine: Machine, step: str) -> None:
+    cut(machine, step, "nothing")
+    machine.reboot()
+    assert machine.serving() == set()
+    assert machine.state.phase == "failed"
+    assert "deploy again" in str(machine.state.ended)
+
+
+@pytest.mark.parametrize("after", [resumed, Machine.reboot], ids=["killed", "power cut"])
+@pytest.mark.parametrize("what", ["ours", "vllm"])
+def test_a_cut_while_it_goes_back_goes_on(machine: Machine, what: str, after: Comes) -> None:
+    wanted = ran_before(machine, what)
+    machine.good, machine.cut_at = {OLD}, "going back"
+    with pytest.raises(Cut):
+        transaction.begin(wanted, machine.paths, machine.record())
+    machine.cut_at = None
+    after(machine)
+    settled(machine, what)
+
+
+@pytest.mark.parametrize("step", STEPS)
+def test_the_next_deploy_after_a_cut_knows_what_ran_first(machine: Machine, step: str) -> None:
+    cut(machine, step, "vllm")
+    third = "c" * 64
+    stage(machine.paths, third)
+    machine.good = {NEW}
+    wanted = Wanted("tiny", third, config=config(machine.paths, PORT_AFTER, replaces=[VLLM]))
+    with pytest.raises(Failed, match="serves again"):
+        transaction.begin(wanted, machine.paths, machine.record())
+    # What had been proven is the side to go back to; what had not is not.
+    assert machine.serving() == ({NEW} if step == COMMITTING else {VLLM})
+
+
+def test_stop_starts_nothing_again(machine: Machine) -> None:
+    wanted = ran_before(machine, "ours")
+    machine.ended_by = Stopped("the switch was ended by sglangctl stop")
+    with pytest.raises(Stopped):
+        transaction.begin(wanted, machine.paths, machine.record())
+    assert machine.starts == 1
+    assert "nothing was started again" in str(machine.state.ended)
+    assert not machine.no_restarts.exists()
+
+
+def test_a_switch_that_is_told_to_end_goes_back(machine: Machine) -> None:
+    wanted = ran_before(machine, "ours")
+    machine.ended_by = transaction.Cancelled("the switch was told to end")
+    with pytest.raises(Failed, match="told to end"):
+        transaction.begin(wanted, machine.paths, machine.record())
+    settled(machine, "ours")
+
+
+def test_nothing_to_resume(machine: Machine) -> None:
+    transaction.begin(ran_before(machine, "ours"), machine.paths, machine.record())
+    with pytest.raises(Failed, match="nothing to resume"):
+        resumed(machine)
+
+
+def test_an_engine_that_answers_is_left_where_nothing_else_would_serve(machine: Machine) -> None:
+    wanted = ran_before(machine, "ours", rollback=False, readiness={"degraded": "fail"})
+    machine.outcome = Outcome("degraded", "tiny is degraded")
+    with pytest.raises(Failed, match="`rollback: false`"):
+        transaction.begin(wanted, machine.paths, machine.record())
+    assert machine.serving() == {NEW}
+
+
+def test_a_commit_enables_again_what_somebody_disabled(machine: Machine) -> None:
+    transaction.begin(ran_before(machine, "ours"), machine.paths, machine.record())
+    machine.enabled.clear()
+    transaction.commit("tiny", NEW, machine.paths)
+    assert machine.enabled >= {UNIT, WATCH}
+    release.write_state("tiny", replace(machine.state, phase="stopped"), machine.paths)
+    machine.enabled.clear()
+    transaction.commit("tiny", NEW, machine.paths)
+    assert machine.enabled == set(), "what was stopped stays down"
+
+
+def test_a_start_that_is_still_queued_is_cancelled(machine: Machine) -> None:
+    """Else it begins with the old release, and counts as the run before the one that is followed."""
+    wanted = ran_before(machine, "ours")
+    machine.slow, machine.cut_at = True, "following"
+    with pytest.raises(Cut):
+        transaction.begin(wanted, machine.paths, machine.record())
+    assert UNIT in machine.queued
+    machine.slow, machine.cut_at = False, None
+    before = machine.starts
+    resumed(machine)
+    assert UNIT not in machine.queued
+    assert machine.starts == before + 1
+    settled(machine, "ours")
