@@ -2,14 +2,19 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Mapping, Sequence
 
+from sglangctl.free import unowned
 from sglangctl.free.model import Situation
 from sglangctl.holders import classes, survey
-from sglangctl.proc import pidfds, procfs
+from sglangctl.proc import membership, pidfds, procfs
 from sglangctl.state.config import EngineConfig, HostConfig
 from sglangctl.systemd import containers, systemctl
 from sglangctl.systemd.unit import Unit, show
+
+LOOKS, PAUSE_S = 5, 1.0
+"""For memory that is nobody's: what a process had comes free some seconds after its end."""
 
 
 def situation(
@@ -17,7 +22,21 @@ def situation(
     host: HostConfig,
     siblings: Sequence[EngineConfig],
 ) -> Situation:
-    """One look; raises nothing for what the host has or lacks."""
+    """One look, or some more while memory is nobody's; raises nothing for what the host has or
+    lacks."""
+    targets = None if isinstance(engine.gpus, str) else engine.gpus
+    found = look(engine, host, siblings)
+    for _ in range(LOOKS - 1):
+        limit = engine.limits.memory_free_mib
+        if not unowned.memory(found.reading, found.holders, targets, limit):
+            break
+        time.sleep(PAUSE_S)
+        found = look(engine, host, siblings)
+    return found
+
+
+def look(engine: EngineConfig, host: HostConfig, siblings: Sequence[EngineConfig]) -> Situation:
+    """One look."""
     asked = [engine.unit, *engine.replaces]
     shown = show(asked)
     unseen = list(asked) if shown is None and systemctl.booted() else []
@@ -54,6 +73,7 @@ def situation(
         unreadable=looked.unreadable,
         unfinished=looked.unfinished,
         pidfds=pidfds.supported(),
+        on_the_host=membership.on_the_host(),
     )
 
 

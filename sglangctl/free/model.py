@@ -34,6 +34,8 @@ class Situation:
     pidfds: bool = True
     unseen: tuple[str, ...] = ()
     """Units of which systemd, the init of this machine, does not say what they are."""
+    on_the_host: bool = True
+    """We are in the machine's own PID namespace: what cannot be seen from here is not there."""
 
 
 @dataclass(frozen=True)
@@ -69,6 +71,8 @@ class ContainerStep:
 
 UNSEEN = "unseen"
 """The class of a refusal that is about what cannot be looked at; `allow` is the next step."""
+NOBODY = "nobody"
+"""The class of a refusal that is about memory of no process that can be seen from here; likewise."""
 
 
 @dataclass(frozen=True)

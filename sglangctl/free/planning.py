@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
 
-from sglangctl.free import model, notes
+from sglangctl.free import model, notes, unowned, verdicts
 from sglangctl.free.model import ContainerStep, Plan, Refusal, Situation, UnitStep
 from sglangctl.holders import classes
 from sglangctl.holders.classes import ENGINE, FOREIGN, OURS, PROTECTED, REPLACED, SIBLING
@@ -29,6 +29,7 @@ def make(situation: Situation, policy: str = "declared", stop: bool = False) -> 
     blocking = [holder for holder in situation.holders if in_the_way(holder, targets)]
     kept = [holder for holder in blocking if is_kept(holder, situation, targets)]
     refused += _too_much_kept(situation, kept, targets)
+    refused += _nobodys_memory(situation, targets)
     steps += _undeclared_units(situation, blocking, allowed, {step.unit for step in steps})
     stopped = {step.unit for step in steps}
     boxes = _containers(situation, blocking)
@@ -136,6 +137,32 @@ def _too_much_kept(
             unit=largest.unit,
             gpus=(gpu,),
         )
+
+
+def _nobodys_memory(situation: Situation, targets: set[int] | None) -> Iterator[Refusal]:
+    """Nothing that could be stopped gives it back, so nothing is stopped for it."""
+    engine = situation.engine
+    limit = engine.limits.memory_free_mib
+    found = unowned.memory(situation.reading, situation.holders, targets, limit)
+    for gpu, mib in found.items():
+        if verdicts.is_wedged(gpu):
+            reason, allow = verdicts.wedged(gpu), "then call this again"
+        else:
+            reason = (
+                f"{mib:,} MiB on GPU {gpu.index} belong to no process that can be seen from here: "
+                "another container or PID namespace, or a wedged GPU"
+            )
+            allow = (
+                "on the host itself, nvidia-smi shows whose it is"
+                if not situation.on_the_host
+                else "end what has it (docker ps, ps); if nothing has, reset the GPU (nvidia-smi "
+                f"--gpu-reset -i {gpu.index}) or reboot"
+            )
+            allow += (
+                ". If the GPU is shared on purpose: `readiness.limits.memory_free_mib` of "
+                f"{engine.name} above {mib}"
+            )
+        yield Refusal(model.NOBODY, "nobody", reason, allow, gpus=(gpu.index,))
 
 
 def _unseen_units(situation: Situation) -> Iterator[Refusal]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 from typing import Any
 
-from sglangctl.free.model import UNSEEN, Plan, Refusal, UnitStep, document
+from sglangctl.free.model import NOBODY, UNSEEN, Plan, Refusal, UnitStep, document
 from sglangctl.holders.survey import Holder
 from sglangctl.util import terminal
 
@@ -104,6 +104,8 @@ def _holder(holder: Holder) -> str:
 def refusal_sentence(plan: Plan) -> str:
     """Why a refused plan changes nothing, by its first refusal, and the next step."""
     first = plan.refused[0]
+    if first.class_ == NOBODY:
+        return f"nothing was changed: {first.reason}; {first.allow}"
     if first.class_ == UNSEEN:
         return f"nothing was changed: cannot look at {first.who}: {first.reason}; {first.allow}"
     who = f"{first.pid} {short(first.who)}" if first.pid else short(first.who)
@@ -115,6 +117,9 @@ def refusal_sentence(plan: Plan) -> str:
 
 
 def _refusal(refusal: Refusal) -> Iterator[str]:
+    if refusal.class_ == NOBODY:
+        yield f"  {refusal.reason}; {refusal.allow}"
+        return
     if refusal.class_ == UNSEEN:
         yield f"  cannot look at {refusal.who}: {refusal.reason}; {refusal.allow}"
         return

@@ -48,6 +48,15 @@ def is_wedged(gpu: gpus.Gpu) -> bool:
     return gpu.utilization_pct >= BUSY_PCT and gpu.power_w <= idle
 
 
+def wedged(gpu: gpus.Gpu) -> str:
+    """What is said of such a GPU."""
+    return (
+        f"GPU {gpu.index} is {gpu.utilization_pct} % busy at {gpu.power_w:.0f} W with no "
+        "process on it: a wedged collective, needs a GPU reset or reboot; killing more "
+        "processes cannot help"
+    )
+
+
 def of_gpus(
     found: Sequence[gpus.Gpu] | None,
     targets: Sequence[int] | None,
@@ -75,12 +84,7 @@ def of_gpus(
         if gpu.error:
             return Verdict(UNKNOWN_GPU, f"GPU {gpu.index} cannot be read: {gpu.error}")
         if is_wedged(gpu):
-            return Verdict(
-                WEDGED,
-                f"GPU {gpu.index} is {gpu.utilization_pct} % busy at {gpu.power_w:.0f} W with no "
-                "process on it: a wedged collective, needs a GPU reset or reboot; "
-                "killing more processes cannot help",
-            )
+            return Verdict(WEDGED, wedged(gpu))
         if gpu.memory_used_mib is None or gpu.memory_used_mib < limits.memory_free_mib:
             continue
         held = {pid: mib for pid, mib in gpu.processes if pid in protected}

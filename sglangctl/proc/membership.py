@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import re
 from dataclasses import dataclass
 
@@ -24,6 +25,18 @@ class Membership:
     """The 64-digit id."""
     container_engine: str | None
     """docker, podman or nerdctl, where the path says so."""
+
+
+HOST_PID_NAMESPACE = "pid:[4026531836]"
+"""The first PID namespace of a machine: PROC_PID_INIT_INO in include/linux/proc_ns.h."""
+
+
+def on_the_host() -> bool:
+    """Whether we are in the machine's own PID namespace, where every process can be seen."""
+    try:
+        return os.readlink(f"{procfs.PROC}/self/ns/pid") == HOST_PID_NAMESPACE
+    except OSError:
+        return False
 
 
 def own_root() -> str:
