@@ -77,6 +77,7 @@ _STOPPED = _list(_object("pids", pids=_list(_COUNT)))
 _ENGINE = _object(
     unit=_UNIT,
     watch=_UNIT,
+    replaces=_or_none(_by_name(_UNIT)),
     releases=_or_none(
         _object(
             current=_some("string"),

@@ -7,6 +7,7 @@ from pyinfra.api import deploy
 from roles.remote.failing import contained
 from roles.stages.desired import DesiredHost
 from roles.switch.decision import decision_of, watch_reasons_of
+from roles.switch.drift import as_committed
 from roles.switch.operations import configured, possible, switched
 
 
@@ -25,6 +26,13 @@ def switch_engines(desired: DesiredHost) -> None:
             engine=engine,
             decide=decision,
             watch=watch_reasons_of(engine, desired.managed),
+            request=desired.request,
+            sudo=desired.sudo,
+        )
+        as_committed(
+            name=f"{engine.name}: drift",
+            engine=engine,
+            decide=decision,
             request=desired.request,
             sudo=desired.sudo,
         )

@@ -72,8 +72,6 @@ def decide(
             by = (engine.get("last") or {}).get("stopped_by")
             ended = f": it was {stopped(by)}" if active and isinstance(by, str) else ""
             reasons.append(f"the unit is {active or 'unknown'}{ended}")
-        if unit.get("UnitFileState") not in ("enabled", "enabled-runtime"):
-            reasons.append("the unit does not start at boot")
         if unit.get("NeedDaemonReload") == "yes":
             reasons.append("systemd has not read the unit since it changed")
     return Decision(tuple(reasons))

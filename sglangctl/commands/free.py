@@ -19,6 +19,7 @@ import sys
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager, nullcontext
+from dataclasses import replace
 from typing import Any, Callable
 
 from sglangctl import free
@@ -40,13 +41,21 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--policy", choices=free.POLICIES, default="declared", help="what may be ended (see above)"
     )
-    parser.add_argument("--stop", action="store_true", help="stop the engine itself as well")
+    action = parser.add_mutually_exclusive_group()
+    action.add_argument("--stop", action="store_true", help="stop the engine itself as well")
+    action.add_argument(
+        "--replaced",
+        action="store_true",
+        help="only stop and disable what the inventory replaces; the engine runs on",
+    )
     parser.add_argument("--json", action="store_true", help="one document at the end")
 
 
 def run(args: argparse.Namespace) -> int:
     paths = Paths()
     engine, host = load_engine(args.name, paths), load_host(paths)
+    if args.replaced:
+        engine = replace(engine, gpus=())  # whoever is on its GPUs is in nobody's way
     siblings = [other for other in load_engines(paths) if other.name != engine.name]
 
     def planned() -> Plan:

@@ -32,7 +32,7 @@ def execute(plan: Plan, say: Say, emit: Emit | None) -> FreeResult:
     verdict = escalation.run()
     left: list[Leftover] = []
     if verdict is None:
-        what = f"{text.gpus_text(plan.targets)} of {plan.engine} to become free"
+        what = f"{text.where(plan)} to become free"
         with heartbeat(recorder.step, what, plan.limits.devices_s):
             verdict, seen = settling.wait(plan, situation)
         left += _ports(plan, seen.port_owners)
@@ -116,7 +116,7 @@ def _ports(plan: Plan, owners: Sequence[Holder]) -> list[Leftover]:
 
 
 def _success(plan: Plan, escalation: Escalation, seconds: float) -> str:
-    where = f"{text.gpus_text(plan.targets)} of {plan.engine}"
+    where, word = text.where(plan), "down" if plan.targets == () else "free"
     parts = []
     if escalation.units_stopped:
         parts.append(f"{', '.join(escalation.units_stopped)} stopped")
@@ -125,4 +125,4 @@ def _success(plan: Plan, escalation: Escalation, seconds: float) -> str:
     if escalation.ended:
         number = len(escalation.ended)
         parts.append(f"{number} process{'' if number == 1 else 'es'} ended")
-    return f"{where}: free" + (f" ({', '.join(parts)}, {seconds:.1f} s)" if parts else "")
+    return f"{where}: {word}" + (f" ({', '.join(parts)}, {seconds:.1f} s)" if parts else "")

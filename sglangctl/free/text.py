@@ -48,16 +48,23 @@ def short(title: str) -> str:
     return terminal.cut(terminal.harmless(title), TITLE)
 
 
+def where(plan: Plan) -> str:
+    """What a plan frees."""
+    if plan.targets == ():
+        return f"what {plan.engine} replaces"
+    return f"{gpus_text(plan.targets)} of {plan.engine}"
+
+
 def _lines(plan: Plan) -> Iterator[str]:
-    where = f"{gpus_text(plan.targets)} of {plan.engine}"
+    about = where(plan)
     if plan.refused:
         why = "are used by processes that may not be ended"
         why = "cannot be freed while systemd does not answer" if plan.blind else why
-        yield f"refused, nothing is changed: {where} {why}"
+        yield f"refused, nothing is changed: {about} {why}"
         for refusal in plan.refused:
             yield from _refusal(refusal)
     elif plan.empty:
-        yield f"{where}: nothing is in the way"
+        yield f"{about}: nothing is in the way"
     would = "otherwise it would " if plan.refused else ""
     for step in plan.units_to_stop:
         yield would + _unit(step)

@@ -184,6 +184,23 @@ def test_a_good_release_is_kept_and_the_foreign_one_disabled(host: Host, tmp_pat
     assert pending(inventory) == {}
 
 
+def test_what_came_back_is_put_right_without_a_restart(host: Host, tmp_path: Path) -> None:
+    inventory = inventory_of(tmp_path, host, environment={"ROUND": "1"})
+    main = show(host, UNIT, "MainPID")
+    a_vllm(host)
+    host.exec("systemctl", "disable", UNIT)
+    dry = deploy(inventory, "--dry")
+    assert f"{VLLM}, which chat replaces, runs and is enabled again" in dry.stdout + dry.stderr
+    assert set(pending(inventory)) == {"Switch | chat: drift"}
+    done = deploy(inventory, "-y")
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert show(host, VLLM, "ActiveState") != "active"
+    assert show(host, VLLM, "UnitFileState") == "disabled"
+    assert show(host, UNIT, "MainPID") == main
+    sound(host, current(host))
+    assert pending(inventory) == {}
+
+
 @pytest.mark.parametrize(
     "fault", ["rank-died", "rank-stopped@loading", "unsupported-configuration"]
 )

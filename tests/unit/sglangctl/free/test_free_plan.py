@@ -392,3 +392,20 @@ def test_survivors_need_a_person(state: str, frozen: bool, name: str) -> None:
     assert found.name == name
     if name == verdicts.STUCK_IN_KERNEL:
         assert "in nvidia_wait" in found.sentence and "reboot" in found.sentence
+
+
+def test_of_what_is_replaced_alone_the_engine_runs_on() -> None:
+    """`free --replaced`: nobody on the engine's GPUs is in the way, the engine itself included."""
+    ours = holder(5, "ours", system_unit="sglang-kimi.service")
+    theirs = holder(6, "replaced", system_unit="vllm-kimi.service")
+    stray = holder(7, "foreign")
+    members = {"vllm-kimi.service": (6,), "sglang-kimi.service": (5,)}
+    units = (VLLM, unit("sglang-kimi.service"))
+    made = plan(ours, theirs, stray, engine=replace(KIMI, gpus=()), units=units, members=members)
+    assert not made.refused
+    assert [(step.unit, step.disable) for step in made.units_to_stop] == [
+        ("vllm-kimi.service", True)
+    ]
+    assert ends(made) == []
+    down = plan(ours, engine=replace(KIMI, gpus=()), units=(GONE,))
+    assert plan_lines(down)[0] == "what kimi replaces: nothing is in the way"
