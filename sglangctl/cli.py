@@ -50,6 +50,12 @@ COMMANDS = (
         "holders", "sglangctl.commands.holders", "who uses the GPUs, and the class of each process"
     ),
     Command("free", "sglangctl.commands.free", "free an engine's GPUs"),
+    Command(
+        "rollback",
+        "sglangctl.commands.rollback",
+        "put the release before the live one live again",
+        os_error=1,
+    ),
     Command("stop", "sglangctl.commands.stop", "stop an engine, and keep it down", os_error=1),
     Command(
         "bench",

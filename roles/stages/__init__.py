@@ -6,7 +6,7 @@ from roles.stages.preflight_check import preflight
 from roles.stages.prepare import prepare_engines, prepare_host, prepare_kernels
 from roles.stages.readiness import verify, wait_until_serving
 from roles.stages.report_preflight import report_preflight
-from roles.stages.stop import remove_engines, stop_engines
+from roles.stages.stop import remove_engines, rollback_engines, stop_engines
 from roles.stages.switch import switch_engines
 
 __all__ = [
@@ -18,6 +18,7 @@ __all__ = [
     "prepare_kernels",
     "remove_engines",
     "report_preflight",
+    "rollback_engines",
     "stop_engines",
     "switch_engines",
     "verify",

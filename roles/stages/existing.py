@@ -19,7 +19,12 @@ from roles.remote.failing import contained
 from roles.remote.snapshot import snapshot
 from roles.stages.fitness import host_is_fit, inventory_is_right
 
-NEEDS = {"stop": Need.HOST, "remove": Need.HOST, "verify": Need.ENGINES}
+NEEDS = {
+    "stop": Need.HOST,
+    "rollback": Need.HOST,
+    "remove": Need.HOST,
+    "verify": Need.ENGINES,
+}
 """Deploy -> what it needs of the inventory."""
 
 
@@ -42,6 +47,8 @@ class ExistingHost:
     @cached_property
     def request(self) -> dict[str, Any]:
         """What the probe is asked for: the host's own configuration says what its engines are."""
+        if self.deploy == "rollback":
+            return {"stop": list(self.names)}  # what a switch would end first
         return {self.deploy: list(self.names)} if self.deploy in ("stop", "remove") else {}
 
 

@@ -1,4 +1,4 @@
-"""Stopping engines, and taking them away."""
+"""Stopping engines, taking them away, and going back to the release before."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ from pyinfra.api import deploy
 
 from roles.remote.failing import contained
 from roles.stages.existing import ExistingHost
+from roles.switch.rollback import rolled_back
 from roles.switch.stop import removed, stopped
 
 
@@ -34,4 +35,21 @@ def remove_engines(existing: ExistingHost) -> None:
     for engine in existing.each():
         removed(
             name=f"{engine}: removed", engine=engine, request=existing.request, sudo=existing.sudo
+        )
+
+
+@contained
+@deploy("Rollback")
+def rollback_engines(existing: ExistingHost) -> None:
+    """
+    Put the release before the live one of each engine live again.
+
+    + existing: the host and its engines' names
+    """
+    for engine in existing.each():
+        rolled_back(
+            name=f"{engine}: release before",
+            engine=engine,
+            request=existing.request,
+            sudo=existing.sudo,
         )

@@ -173,10 +173,10 @@ def text_of(engine: DesiredEngine) -> str:
     return engine.config.content.decode()
 
 
-def follow_switch(link: Link, engine: str, ticket: str) -> None:
+def follow_switch(link: Link, engine: str, ticket: str, at: str | None = None) -> None:
     """Print the steps of a switch as they come; HostFailed with its last words when it failed.
 
-    How the new engine's start ended goes to the report: after a failure nobody asks it again.
+    `at`: the host's program; this version's by default. How the new engine's start ended goes to the report: after a failure nobody asks it again.
     """
     last = ""
 
@@ -189,7 +189,7 @@ def follow_switch(link: Link, engine: str, ticket: str) -> None:
             if event.get("name") == "switch":
                 say(link.host, last)
 
-    argv = [*PYTHON, program.path(), "switch", engine, f"--follow={ticket}"]
+    argv = [*PYTHON, at or program.path(), "switch", engine, f"--follow={ticket}"]
     status = follow.task(link, argv, tell)
     if status == "gone":
         raise HostFailed(

@@ -244,6 +244,19 @@ def two_releases(host: Host, tmp_path: Path) -> tuple[str, str]:
     return current(host), other
 
 
+def test_on_demand_the_good_release_before_serves_again(host: Host, tmp_path: Path) -> None:
+    live, other = two_releases(host, tmp_path)
+    inventory = inventory_of(tmp_path, host, environment={"ROUND": "2"})
+    dry = deploy(inventory, "--dry", script="rollback")
+    assert f"rollback of chat to release {other[:12]}" in dry.stdout + dry.stderr
+    assert current(host) == live
+    done = deploy(inventory, "-y", script="rollback")
+    assert done.returncode == 0, done.stdout + done.stderr
+    sound(host, other)
+    host.exec("sglangctl", "rollback", "chat")
+    sound(host, live)
+
+
 def begin_cut(host: Host, step: str, how: str, to: str) -> None:
     host.exec("rm", "-f", "/run/at-the-step")
     argv = ["switch", "chat", f"--to={to}", "--config=/root/chat.json", "--reason=test"]

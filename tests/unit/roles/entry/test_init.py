@@ -13,7 +13,7 @@ from roles.remote import program
 from tests.hosts.say import ROOT
 from tests.support.installed_package import installed
 
-DEPLOYS = {"deploys/sglang.py", "deploys/stop.py", "deploys/remove.py", "deploys/verify.py"}
+DEPLOYS = {f"deploys/{name}.py" for name in ("sglang", "stop", "rollback", "remove", "verify")}
 
 
 def files(folder: Path) -> set[str]:

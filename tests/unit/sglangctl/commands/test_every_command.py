@@ -47,6 +47,7 @@ COMMANDS: dict[str, list[list[str]]] = {
     "watch": [[ENGINE], [ENGINE, "--pid", "4194300"], [ENGINE, "--", "/nonexistent/program"]],
     "wait": [[ENGINE], [ENGINE, "--pid", "4194300"]],
     "switch": [[ENGINE, "--to", "0" * 64], [ENGINE, "--resume"]],
+    "rollback": [[ENGINE], [ENGINE, "0123456789ab"]],
     "resume": [],  # of every engine that exists
     "remove": [],  # of an engine that does not exist it has nothing to do
     "configure": [],

@@ -18,7 +18,7 @@ from sglangctl.state import release
 from sglangctl.state.config import EngineConfig, load_engine
 from sglangctl.state.files import link_atomic
 from sglangctl.state.paths import Paths
-from sglangctl.switch import back, foreign, live, transaction
+from sglangctl.switch import back, foreign, live, on_demand, transaction
 from sglangctl.switch.journal import Record
 from sglangctl.switch.outcome import Outcome
 from sglangctl.switch.transaction import COMMITTING, STEPS, Stopped, Wanted
@@ -447,3 +447,47 @@ def test_a_start_that_is_still_queued_is_cancelled(machine: Machine) -> None:
     assert UNIT not in machine.queued
     assert machine.starts == before + 1
     settled(machine, "ours")
+
+
+def after_two(machine: Machine) -> None:
+    """NEW is live and known to be good; OLD was before it."""
+    transaction.begin(ran_before(machine, "ours"), machine.paths, machine.record())
+    committed(machine)
+
+
+def test_a_rollback_goes_to_the_release_before_with_its_configuration(machine: Machine) -> None:
+    after_two(machine)
+    transaction.begin(
+        on_demand.wanted("tiny", None, machine.paths), machine.paths, machine.record()
+    )
+    assert machine.serving() == {OLD}
+    assert machine.port == PORT_BEFORE
+    assert machine.state.reason == "rollback from bbbbbbbbbbbb"
+    assert on_demand.wanted("tiny", None, machine.paths).to == NEW, "and forward again"
+
+
+def test_a_rollback_that_fails_keeps_what_ran(machine: Machine) -> None:
+    after_two(machine)
+    machine.good = {NEW}
+    with pytest.raises(Failed, match="release bbbbbbbbbbbb of tiny serves again"):
+        asked = on_demand.wanted("tiny", "aaaa", machine.paths)
+        transaction.begin(asked, machine.paths, machine.record())
+    assert machine.serving() == {NEW}
+    assert machine.port == PORT_AFTER
+
+
+@pytest.mark.parametrize(
+    ("asked", "said"),
+    [("bbbb", "is live"), ("cccc", "no one release cccc"), ("", "no one release")],
+)
+def test_a_rollback_to_what_is_not_there(machine: Machine, asked: str, said: str) -> None:
+    after_two(machine)
+    with pytest.raises(Failed, match=f"nothing was changed.*{said}"):
+        on_demand.wanted("tiny", asked, machine.paths)
+
+
+def test_a_rollback_without_a_release_before(machine: Machine) -> None:
+    machine.good = {NEW}
+    transaction.begin(ran_before(machine, "nothing"), machine.paths, machine.record())
+    with pytest.raises(Failed, match="no release before the live one"):
+        on_demand.wanted("tiny", None, machine.paths)

@@ -1,0 +1,58 @@
+"""Going back on demand: a release from before is live again, proven as any other."""
+
+from __future__ import annotations
+
+import secrets
+import time
+
+from pyinfra.api import operation
+
+from roles.remote import program
+from roles.remote.failing import HostFailed, failing
+from roles.remote.link import Link
+from roles.remote.operation import UNREAD, Commands, show, will_fail
+from roles.remote.over_link import over_link
+from roles.remote.snapshot import JSON, engine_facts, forget, snapshot
+from roles.switch.operations import PYTHON, START_S, follow_switch, plan_lines
+
+
+def target_of(engine: JSON) -> str | None:
+    """The known-good release, or the previous one where that is live; None without one. As
+    sglangctl/switch/on_demand.py decides it. Pure."""
+    found = engine.get("releases") or {}
+    staged = found.get("staged") or []
+    names = [found.get("known_good"), found.get("previous")]
+    return next((one for one in names if one in staged and one != found.get("current")), None)
+
+
+@operation(is_idempotent=False)
+def rolled_back(engine: str, request: JSON, sudo: bool = False) -> Commands:
+    """
+    Put the known-good release of an engine live, or the previous one where that is live now.
+
+    The next deploy puts the inventory's release live again.
+
+    + engine: its name
+    + request: what the probe is asked for
+    + sudo: whether commands need it on this host
+    """
+    facts = snapshot(request)
+    if facts is None:
+        yield failing(UNREAD)
+        return
+    target = target_of(engine_facts(facts, engine))
+    if target is None:
+        yield will_fail(f"{engine} has no release before the live one on this host")
+        return
+    show([f"rollback of {engine} to release {target[:12]}", *plan_lines(facts, engine)])
+
+    def run(link: Link) -> None:
+        ticket = f"{time.strftime('%Y%m%dT%H%M%SZ', time.gmtime())}-{secrets.token_hex(4)}"
+        argv = ["rollback", engine, target, f"--detach={ticket}"]
+        answer = link.run(*PYTHON, program.LINK, *argv, wait_s=START_S)
+        if not answer.ok:
+            raise HostFailed("\n".join(answer.errors) or "the rollback could not be started")
+        follow_switch(link, engine, ticket, program.LINK)
+
+    yield over_link(run, sudo, "interrupted: the rollback goes on on the host")
+    forget()
