@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import time
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
@@ -35,7 +35,9 @@ class Record:
     def say(self, line: str) -> None:
         line = harmless(line)
         self.emit("step", name="switch", text=line)
-        print(line, flush=True)
+        # The journal has it: a terminal that is gone must not end a switch half-way.
+        with suppress(OSError):
+            print(line, flush=True)
 
     def end(self, status: int, text: str) -> None:
         """The last event: what a follower takes for this command's exit status."""

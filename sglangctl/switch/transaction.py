@@ -36,6 +36,7 @@ from sglangctl.switch import unit as switch_unit
 from sglangctl.switch.configure import engine_of, put_config
 from sglangctl.switch.journal import Record, journal_of, now
 from sglangctl.switch.outcome import Outcome, follow
+from sglangctl.systemd import systemctl
 from sglangctl.systemd.unit import find
 from sglangctl.util import os_errors
 from sglangctl.util.errors import Failed
@@ -270,6 +271,8 @@ def _failed(
     if isinstance(failure, Stopped):
         _settled(engine, state, f"{first}; nothing was started again", paths)
         raise failure
+    if isinstance(failure, Cancelled) and systemctl.going_down():
+        raise failure  # nothing can be started now: state.json tells the next boot
     if engine.rollback and back.possible(state):
         try:
             said = back.go_back(engine, state, first, paths, record)

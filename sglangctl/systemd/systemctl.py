@@ -17,6 +17,11 @@ def call(*arguments: str, timeout_s: float = 30.0) -> Result:
     return run(["systemctl", *arguments], timeout_s)
 
 
+def going_down() -> bool:
+    """Whether the machine is shut down or restarted now."""
+    return call("is-system-running").stdout.strip() == "stopping"
+
+
 def version() -> str | None:
     """systemd's version; None when it is not the init of this machine or does not answer."""
     if not booted():

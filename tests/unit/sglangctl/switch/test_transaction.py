@@ -3,7 +3,10 @@ systemd, which knows what runs and what is enabled."""
 
 from __future__ import annotations
 
+import errno
+import io
 import json
+import os
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -407,6 +410,35 @@ def test_a_switch_that_is_told_to_end_goes_back(machine: Machine) -> None:
     with pytest.raises(Failed, match="told to end"):
         transaction.begin(wanted, machine.paths, machine.record())
     settled(machine, "ours")
+
+
+def test_a_shutdown_in_the_middle_is_left_to_the_next_boot(
+    machine: Machine, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    wanted = ran_before(machine, "ours")
+    machine.ended_by = transaction.Cancelled("the switch was told to end")
+    monkeypatch.setattr(systemctl, "going_down", lambda: True)
+    with pytest.raises(transaction.Cancelled):
+        transaction.begin(wanted, machine.paths, machine.record())
+    assert machine.starts == 1, "systemd starts nothing while it goes down"
+    assert machine.state.phase == "switching"
+    machine.reboot()
+    settled(machine, "ours")
+
+
+class GoneTerminal(io.StringIO):
+    def write(self, text: str) -> int:
+        raise OSError(errno.EIO, os.strerror(errno.EIO))
+
+
+def test_a_terminal_that_is_gone_does_not_end_a_switch(
+    machine: Machine, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    wanted = ran_before(machine, "ours")
+    record = Record(machine.paths.root / "journal.jsonl")
+    monkeypatch.setattr("sys.stdout", GoneTerminal())
+    transaction.begin(wanted, machine.paths, record)
+    assert release.link_target("tiny", "current", machine.paths) == NEW
 
 
 def test_nothing_to_resume(machine: Machine) -> None:
