@@ -6,16 +6,15 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from pyinfra.api import operation
 from pyinfra.context import host
 
 from roles.engine.desired import DesiredEngine
 from roles.remote import program
-from roles.remote.failing import HostFailed, failing, say
+from roles.remote.failing import HostFailed, say
 from roles.remote.link import Link
-from roles.remote.operation import UNREAD, Commands, show
+from roles.remote.operation import Commands, operation, read, show
 from roles.remote.over_link import over_link
-from roles.remote.snapshot import JSON, engine_facts, forget, snapshot
+from roles.remote.snapshot import JSON, engine_facts, forget
 from roles.remote.steps import signs_of_life
 from roles.switch.decision import Decide
 from roles.switch.operations import PYTHON
@@ -76,10 +75,7 @@ def as_committed(
     + request: what the probe is asked for
     + sudo: whether commands need it on this host
     """
-    facts = snapshot(request)
-    if facts is None:
-        yield failing(UNREAD)
-        return
+    facts = read(request)
     found = drift_of(engine_facts(facts, engine.name), engine.name)
     if decide(facts).needed or not found.lines:
         host.noop(f"what {engine.name} replaces is down, or goes with the switch")

@@ -5,14 +5,12 @@ from __future__ import annotations
 import secrets
 import time
 
-from pyinfra.api import operation
-
 from roles.remote import program
-from roles.remote.failing import HostFailed, failing
+from roles.remote.failing import HostFailed
 from roles.remote.link import Link
-from roles.remote.operation import UNREAD, Commands, show, will_fail
+from roles.remote.operation import Commands, operation, read, show, will_fail
 from roles.remote.over_link import over_link
-from roles.remote.snapshot import JSON, engine_facts, forget, snapshot
+from roles.remote.snapshot import JSON, engine_facts, forget
 from roles.switch.operations import PYTHON, START_S, follow_switch, plan_lines
 
 
@@ -36,10 +34,7 @@ def rolled_back(engine: str, request: JSON, sudo: bool = False) -> Commands:
     + request: what the probe is asked for
     + sudo: whether commands need it on this host
     """
-    facts = snapshot(request)
-    if facts is None:
-        yield failing(UNREAD)
-        return
+    facts = read(request)
     target = target_of(engine_facts(facts, engine))
     if target is None:
         yield will_fail(f"{engine} has no release before the live one on this host")
