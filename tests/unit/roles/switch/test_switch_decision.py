@@ -89,9 +89,9 @@ def test_a_dead_watch_is_started_but_not_before_there_is_an_engine() -> None:
 
 
 def test_all_reasons_are_one_sentence() -> None:
-    stopped = but(unit={"ActiveState": "inactive", "UnitFileState": "disabled"})
+    stopped = but(unit={"ActiveState": "inactive", "NeedDaemonReload": "yes"})
     said = str(decide(stopped, LIVE, [], False))
-    assert said == "the unit is inactive; the unit does not start at boot"
+    assert said == "the unit is inactive; systemd has not read the unit since it changed"
 
 
 def test_who_stopped_it_is_told() -> None:
