@@ -14,10 +14,10 @@ from roles.remote.failing import HostFailed, say
 from roles.remote.link import Link
 from roles.remote.operation import Commands, operation, read, show
 from roles.remote.over_link import over_link
+from roles.remote.program import PYTHON
 from roles.remote.snapshot import JSON, engine_facts, forget
 from roles.remote.steps import signs_of_life
 from roles.switch.decision import Decide
-from roles.switch.operations import PYTHON
 from sglangctl.systemd.unit_names import engine_unit
 
 RUNNING = ("active", "activating", "reloading")

@@ -10,8 +10,9 @@ from roles.remote.failing import HostFailed
 from roles.remote.link import Link
 from roles.remote.operation import Commands, operation, read, show, will_fail
 from roles.remote.over_link import over_link
+from roles.remote.program import PYTHON
 from roles.remote.snapshot import JSON, engine_facts, forget
-from roles.switch.operations import PYTHON, START_S, follow_switch, plan_lines
+from roles.switch.operations import START_S, follow_switch, plan_lines
 
 
 def target_of(engine: JSON) -> str | None:
