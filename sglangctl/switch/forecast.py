@@ -2,18 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
-from pathlib import Path
 from typing import Any
 
-from sglangctl.state import ownership, release
+from sglangctl.state import ownership
 from sglangctl.state.config import EngineConfig, HostConfig
 from sglangctl.state.paths import Paths, checked_name
-from sglangctl.switch.remove import VENV, other_engines
-from sglangctl.systemd.unit_names import RESUME, engine_unit, watch_unit
+from sglangctl.switch.remove import steps
+from sglangctl.systemd.unit_names import engine_unit
 from sglangctl.util.errors import Failed
-from sglangctl.util.terminal import harmless
 
 
 def unconfigured(wanted: Mapping[str, Iterable[str]]) -> dict[str, EngineConfig]:
@@ -72,44 +70,7 @@ def removal(name: str, paths: Paths) -> dict[str, Any]:
     if ownership.foreign_unit(unit):
         return {"lines": [], "refused": f"{unit} was not made by sglang-provision"}
     try:
-        return {"lines": list(_lines(name, paths)), "refused": None}
+        lines = [line for step in steps(name, paths) if (line := step.line())]
+        return {"lines": list(dict.fromkeys(lines)), "refused": None}
     except Failed as error:
         return {"lines": [], "refused": str(error)}
-
-
-def _lines(name: str, paths: Paths) -> Iterator[str]:
-    last = not other_engines(name, paths)
-    for path in _paths(name, paths, last):
-        if not (path.is_symlink() or path.exists()):
-            continue
-        weights = ownership.weights_in(path)
-        if weights is not None:
-            yield harmless(f"stays: {path}: there are weights in it ({weights})")
-        else:
-            yield f"remove {path}"
-    if not last:
-        return
-    for user in ownership.users(paths):
-        yield f"remove user {user}"
-
-
-def _paths(name: str, paths: Paths, last: bool) -> list[Path]:
-    """In remove.py's order; `last`: no other engine needs what they share."""
-    found = [
-        *release.unused_venvs(paths, without=name),
-        paths.units / engine_unit(name),
-        paths.engine_log(name).parent,
-        paths.root / "var/cache/sglang" / name,
-        paths.root / f"etc/tmpfiles.d/sglang-{name}.conf",
-        paths.root / f"etc/logrotate.d/sglang-{name}",
-        paths.engine_state(name),
-        paths.engine_json(name),
-    ]
-    if last:
-        shared = (paths.units / watch_unit(), paths.units / RESUME)
-        found += [unit for unit in shared if not ownership.foreign_unit(unit)]
-        found += [paths.host_json, paths.kernel_cache.parent]
-        folders = sorted(paths.venvs.iterdir()) if paths.venvs.is_dir() else []
-        found += [one for one in folders if VENV.fullmatch(one.name)]
-        found += ownership.programs(paths)
-    return list(dict.fromkeys(found))

@@ -1,5 +1,5 @@
-"""Take an engine away: never weights, never what others put there, and of what engines share only
-what no other engine needs."""
+"""Remove an engine: never weights, never files of others, and of what engines share only what no
+other engine needs."""
 
 from __future__ import annotations
 
@@ -7,6 +7,9 @@ import json
 import os
 import re
 import shutil
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 
 from sglangctl.proc import command
@@ -29,7 +32,7 @@ VENV = re.compile(r"[0-9a-f]{16}")
 
 
 def remove(name: str, paths: Paths, say: Say) -> None:
-    """Take engine `name` away. Raises Failed when it cannot be stopped, or when its unit is
+    """Remove engine `name`. Raises Failed when it cannot be stopped, or when its unit is
     somebody else's (then everything stays)."""
     unit = paths.units / engine_unit(name)
     if ownership.foreign_unit(unit):
@@ -40,34 +43,114 @@ def remove(name: str, paths: Paths, say: Say) -> None:
         else:
             stop_by_name(name, say)
         before = foreign_units(name, paths)
-        # Its configuration goes last: as long as that is there, the next call goes on from here.
-        for venv in release.unused_venvs(paths, without=name):
-            gone(venv, say)
-        gone(unit, say)
-        systemctl.call("daemon-reload")
-        for path in (
-            paths.engine_log(name).parent,
-            paths.root / "var/cache/sglang" / name,
-            paths.root / f"etc/tmpfiles.d/sglang-{name}.conf",
-            paths.root / f"etc/logrotate.d/sglang-{name}",
-            paths.engine_state(name),
-        ):
-            gone(path, say)
-        others = other_engines(name, paths)
-        if others:
-            forget(name, paths)
-        else:
-            remove_shared(paths, say)
-        gone(paths.engine_json(name), say)
-        if not others:
-            remove_empty(paths.engines, paths.host_json.parent)
-            # This program goes last: what it has not imported by then it cannot import any more.
-            for path in ownership.programs(paths):
-                gone(path, say)
-            remove_empty(paths.programs)
+        for step in steps(name, paths):
+            step.do(say)
     for text in before:
         say(text)
     say(f"{name} is removed")
+
+
+@dataclass(frozen=True)
+class Step:
+    """One step of a removal. `line`: its line in a plan, None where it has none; `do` does it."""
+
+    line: Callable[[], str | None]
+    do: Callable[[Say], None]
+
+
+def steps(name: str, paths: Paths) -> Iterator[Step]:
+    """What a removal does after the stop, in its order: a plan reads the lines, a removal does them.
+
+    Lazy: a removal does each step before the next one is looked for.
+    """
+    last = not other_engines(name, paths)
+    # Its configuration goes last: as long as that is there, the next call goes on from here.
+    yield from map(deletion, release.unused_venvs(paths, without=name))
+    yield deletion(paths.units / engine_unit(name))
+    yield quiet(lambda: systemctl.call("daemon-reload"))
+    for path in (
+        paths.engine_log(name).parent,
+        paths.root / "var/cache/sglang" / name,
+        paths.root / f"etc/tmpfiles.d/sglang-{name}.conf",
+        paths.root / f"etc/logrotate.d/sglang-{name}",
+        paths.engine_state(name),
+    ):
+        yield deletion(path)
+    if last:
+        yield from shared_steps(paths)
+    else:
+        yield quiet(lambda: forget(name, paths))
+    yield deletion(paths.engine_json(name))
+    if last:
+        yield quiet(lambda: remove_empty(paths.engines, paths.host_json.parent))
+        # This program goes last: what it has not imported by then it cannot import any more.
+        yield from map(deletion, ownership.programs(paths))
+        yield quiet(lambda: remove_empty(paths.programs))
+
+
+def shared_steps(paths: Paths) -> Iterator[Step]:
+    """What all engines of a host share, but for what others put into the same folders."""
+    for user in ownership.users(paths):
+        yield Step(partial("remove user {}".format, user), partial(remove_user, user, paths))
+    yield quiet(lambda: shutil.rmtree(paths.users, ignore_errors=True))
+    yield quiet(lambda: systemctl.call("disable", "--quiet", "--", RESUME))
+    for unit in (paths.units / watch_unit(), paths.units / RESUME):
+        if not ownership.foreign_unit(unit):
+            yield deletion(unit)
+    yield deletion(paths.host_json)
+    yield deletion(paths.kernel_cache.parent)
+    for venv in sorted(paths.venvs.iterdir()) if paths.venvs.is_dir() else ():
+        if VENV.fullmatch(venv.name):  # one that was never finished
+            yield deletion(venv)
+    yield quiet(lambda: systemctl.call("daemon-reload"))
+    yield quiet(
+        lambda: remove_empty(
+            paths.state,
+            paths.root / "var/log/sglang",
+            paths.root / "var/cache/sglang",
+            paths.venvs,
+            paths.venvs.parent,
+        )
+    )
+
+
+def deletion(path: Path) -> Step:
+    """Delete a path of ours, whatever it is; a link is deleted, not followed. A folder with weights
+    in it stays."""
+
+    def line() -> str | None:
+        return weights_stay(path) or (f"remove {path}" if os.path.lexists(path) else None)
+
+    def do(say: Say) -> None:
+        stays = weights_stay(path)
+        if stays or not os.path.lexists(path):
+            if stays:
+                say(stays)
+            return
+        if path.is_dir() and not path.is_symlink():
+            remove_tree(path)
+        else:
+            path.unlink()
+        say(f"removed {path}")
+
+    return Step(line, do)
+
+
+def weights_stay(path: Path) -> str | None:
+    """Why a path is not deleted; None where it has no weights."""
+    found = ownership.weights_in(path)
+    if found is None:
+        return None
+    return harmless(f"{path} stays: there are weights in it ({found})")
+
+
+def quiet(act: Callable[[], object]) -> Step:
+    """A step that neither a plan nor a removal prints."""
+
+    def do(say: Say) -> None:
+        act()
+
+    return Step(lambda: None, do)
 
 
 def other_engines(name: str, paths: Paths) -> list[str]:
@@ -79,32 +162,13 @@ def other_engines(name: str, paths: Paths) -> list[str]:
     )
 
 
-def remove_shared(paths: Paths, say: Say) -> None:
-    """What all engines of a host share, but for what others put into the same folders."""
-    for user in ownership.users(paths):
-        result = command.run(["userdel", "--", user])
-        if not result.ok:
-            raise Failed(f"userdel {user} failed: {result.stderr.strip()}")
-        (paths.users / user).unlink()
-        say(f"removed user {user}")
-    shutil.rmtree(paths.users, ignore_errors=True)
-    systemctl.call("disable", "--quiet", "--", RESUME)
-    for unit in (paths.units / watch_unit(), paths.units / RESUME):
-        if not ownership.foreign_unit(unit):
-            gone(unit, say)
-    gone(paths.host_json, say)
-    gone(paths.kernel_cache.parent, say)
-    for venv in paths.venvs.iterdir() if paths.venvs.is_dir() else ():
-        if VENV.fullmatch(venv.name):  # one that was never finished
-            gone(venv, say)
-    systemctl.call("daemon-reload")
-    remove_empty(
-        paths.state,
-        paths.root / "var/log/sglang",
-        paths.root / "var/cache/sglang",
-        paths.venvs,
-        paths.venvs.parent,
-    )
+def remove_user(user: str, paths: Paths, say: Say) -> None:
+    """Delete a user that a deploy created."""
+    result = command.run(["userdel", "--", user])
+    if not result.ok:
+        raise Failed(f"userdel {user} failed: {result.stderr.strip()}")
+    (paths.users / user).unlink()
+    say(f"removed user {user}")
 
 
 def foreign_units(name: str, paths: Paths) -> list[str]:
@@ -127,22 +191,6 @@ def forget(name: str, paths: Paths) -> None:
         raise ConfigError(f"{paths.host_json}: engines is not a list; deploy again")
     document["engines"] = [other for other in engines if other != name]
     write_atomic(paths.host_json, json.dumps(document, indent=2).encode() + b"\n", 0o600)
-
-
-def gone(path: Path, say: Say) -> None:
-    """Delete a path of ours, whatever it is; a link is deleted, not followed. A folder with
-    weights in it stays."""
-    found = ownership.weights_in(path)
-    if found is not None:
-        say(harmless(f"{path} stays: there are weights in it ({found})"))
-        return
-    if path.is_symlink() or path.is_file():
-        path.unlink()
-    elif path.is_dir():
-        remove_tree(path)
-    else:
-        return
-    say(f"removed {path}")
 
 
 def remove_tree(folder: Path) -> None:

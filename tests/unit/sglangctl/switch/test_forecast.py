@@ -78,7 +78,7 @@ def test_what_stays_is_said(paths: Paths) -> None:
     make(paths, "etc/systemd/system/sglang-watch@.service", "[Unit]\n")
     lines = forecast.removal("kimi", paths)["lines"]
     cache = paths.root / "var/cache/sglang/kimi"
-    assert f"stays: {cache}: there are weights in it ({cache}/hub/w.safetensors)" in lines
+    assert f"{cache} stays: there are weights in it ({cache}/hub/w.safetensors)" in lines
     assert not any("sglang-watch@" in line for line in lines)
 
 

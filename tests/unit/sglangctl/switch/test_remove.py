@@ -141,7 +141,7 @@ def test_a_cache_as_deep_as_its_user_likes_goes(paths: Paths, cache: Path) -> No
 def test_weights_in_the_deep_stay(paths: Paths, cache: Path) -> None:
     deep(cache / "nested", "\x1b[31m.safetensors")
     said: list[str] = []
-    remove.gone(cache, said.append)
+    remove.deletion(cache).do(said.append)
     (line,) = said
     assert "stays: there are weights in it" in line and "\x1b" not in line
     assert cache.exists()
@@ -155,13 +155,13 @@ def test_what_cannot_be_removed_is_a_failure_with_its_reason(
     tool.write_text("#!/bin/sh\necho 'rm: cannot remove x: Read-only file system' >&2\nexit 1\n")
     tool.chmod(0o755)
     with pytest.raises(Failed, match=r"cannot be removed: rm: .* Read-only .* call this again"):
-        remove.gone(log.parent, print)
+        remove.deletion(log.parent).do(print)
     tool.unlink()
     tool = tool.with_name("find")
     tool.write_text("#!/bin/sh\necho 'find: x: Input/output error' >&2\nexit 1\n")
     tool.chmod(0o755)
     with pytest.raises(Failed, match=r"cannot be searched for weights .*Input/output error"):
-        remove.gone(log.parent, print)
+        remove.deletion(log.parent).do(print)
     assert "Input/output" in forecast.removal("kimi", paths)["refused"]
     assert log.exists()
 
