@@ -62,9 +62,7 @@ def decide(
         reasons.append("the unit in /etc/systemd/system was edited or is missing")
     if state.get("phase") == "switching":
         reasons.append(
-            "a switch of it is under way"
-            if under_way
-            else "an earlier switch did not come to its end"
+            "a switch of it is running" if under_way else "an earlier switch was interrupted"
         )
     if live == wanted and not unit_differs and not changed_files:
         active = unit.get("ActiveState")

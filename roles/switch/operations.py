@@ -193,7 +193,7 @@ def follow_switch(link: Link, engine: str, ticket: str, at: str | None = None) -
     status = follow.task(link, argv, tell)
     if status == "gone":
         raise HostFailed(
-            "the switch ended without a word (killed?): on the host, journalctl -u "
+            "the switch ended without a result (killed?): on the host, journalctl -u "
             f"{unit_names.SWITCH} says more; then: sglangctl switch {engine} --resume"
         )
     if status != "0":

@@ -40,7 +40,7 @@ def record(unit: str) -> Foreign | None:
     if shown is None and systemctl.booted():
         raise Failed(
             f"nothing was changed. What {unit} is cannot be recorded: systemctl show does not answer; "
-            "when `systemctl status` answers again (a host that swaps: free -m; top), call this again"
+            "when `systemctl status` answers again (a host that swaps: free -m; top), run it again"
         )
     if shown is None or not shown[unit].exists:
         return None

@@ -66,7 +66,7 @@ def recorded(name: str, paths: Paths) -> Iterator[Record]:
         text = os_errors.sentence(error)
         raise
     except Exception as error:
-        # Who follows sees the journal only: a defect of ours is named there too.
+        # Who follows sees the journal only: an internal error is written there too.
         text = f"internal error: {error!r}; please report it, with: sglangctl bundle {name}"
         raise
     finally:

@@ -200,7 +200,7 @@ def remove_tree(folder: Path) -> None:
     if not result.ok or os.path.lexists(folder):
         said = (result.stderr.strip().splitlines() or ["rm gave no reason"])[0]
         raise Failed(
-            harmless(f"{folder} cannot be removed: {said}; put that right, then call this again")
+            harmless(f"{folder} cannot be removed: {said}; put that right, then run it again")
         )
 
 

@@ -140,7 +140,7 @@ def test_a_second_deploy_meets_the_lock_and_the_first_goes_on(host: Host, tmp_pa
         for words in ("nothing was changed. a switch of chat to release", "(pid ", "since 20"):
             assert words in sentence
         assert "wait until it has ended" in sentence
-    assert "did not come to its end" not in text_of(met) + text_of(dry)
+    assert "was interrupted" not in text_of(met) + text_of(dry)
     assert "will fail: nothing was changed. a switch of chat" in text_of(dry)
     assert running.returncode == 0, said
     main = show(host, "sglang-chat.service", "MainPID")
@@ -241,7 +241,7 @@ def test_a_killed_switch_goes_back_with_the_configuration_from_before(
     assert "--resume" in said
     assert config(host)["port"] == 30007
     make_quick(host)
-    assert "an earlier switch did not come to its end" in text_of(deploy(inventory, "--dry"))
+    assert "an earlier switch was interrupted" in text_of(deploy(inventory, "--dry"))
     host.exec("sglangctl", "switch", "chat", "--resume")
     assert show(host, "sglang-chat.service", "ActiveState") == "active"
     assert config(host)["port"] == 30007

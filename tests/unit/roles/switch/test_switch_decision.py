@@ -41,13 +41,13 @@ def test_bare_host() -> None:
 
 def test_an_interrupted_switch_is_finished_even_if_all_looks_right() -> None:
     half = but(state={"phase": "switching"})
-    assert decide(half, LIVE, [], False).reasons == ("an earlier switch did not come to its end",)
+    assert decide(half, LIVE, [], False).reasons == ("an earlier switch was interrupted",)
 
 
 def test_a_switch_that_runs_is_not_an_interrupted_one() -> None:
     half = but(state={"phase": "switching"})
     running = decide(half, LIVE, [], False, under_way=True)
-    assert running.reasons == ("a switch of it is under way",)
+    assert running.reasons == ("a switch of it is running",)
 
 
 def test_stopped_disabled_edited_and_not_reloaded() -> None:
@@ -151,9 +151,9 @@ def test_an_edited_file_and_unit_are_found_on_the_host() -> None:
 @pytest.mark.parametrize(
     ("lock", "said"),
     [
-        ({"engine": WANTED.name}, "is under way"),
-        ({"engine": "other"}, "did not come to its end"),
-        (None, "did not come to its end"),
+        ({"engine": WANTED.name}, "is running"),
+        ({"engine": "other"}, "was interrupted"),
+        (None, "was interrupted"),
     ],
 )
 def test_whose_switch_runs(lock: dict[str, str] | None, said: str) -> None:

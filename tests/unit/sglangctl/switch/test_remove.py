@@ -154,7 +154,7 @@ def test_what_cannot_be_removed_is_a_failure_with_its_reason(
     tool = paths.root.parent / "tools/rm"
     tool.write_text("#!/bin/sh\necho 'rm: cannot remove x: Read-only file system' >&2\nexit 1\n")
     tool.chmod(0o755)
-    with pytest.raises(Failed, match=r"cannot be removed: rm: .* Read-only .* call this again"):
+    with pytest.raises(Failed, match=r"cannot be removed: rm: .* Read-only .* run it again"):
         remove.deletion(log.parent).do(print)
     tool.unlink()
     tool = tool.with_name("find")
