@@ -62,6 +62,7 @@ COMMANDS = (
         "sglangctl.commands.bench",
         "how fast an engine answers, beside what was accepted: 0 as fast, 1 slower, 2 unknown",
     ),
+    Command("metrics", "sglangctl.commands.metrics", "the engines as metrics, for Prometheus"),
     Command(
         "verify",
         "sglangctl.commands.verify",

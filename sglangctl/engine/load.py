@@ -80,7 +80,8 @@ class Load:
     fault: str | None = None
 
     def as_dict(self) -> dict[str, Any]:
-        return asdict(self)
+        """As JSON keeps it."""
+        return {**asdict(self), "speeds": [asdict(speed) for speed in self.speeds]}
 
 
 def measure(where: Endpoint, model: str, wanted: Acceptance, kind: Kind = CHATTING) -> Load:

@@ -40,6 +40,7 @@ COMMANDS: dict[str, list[list[str]]] = {
     "holders": [["--engine", ENGINE]],
     "free": [[ENGINE], [ENGINE, "--dry-run", "--json"]],
     "stop": [[ENGINE]],
+    "metrics": [],  # of all engines; of a host without one it has nothing to say
     "bench": [[ENGINE], [ENGINE, "--json"]],
     "verify": [[ENGINE], [ENGINE, "--json"]],
     "bundle": [[ENGINE, "-o", "b.tar.gz"]],

@@ -128,6 +128,12 @@ def test_the_first_is_kept_a_slower_one_is_not(config: EngineConfig) -> None:
     assert len(accepted.entries(config.name, paths)) == 1
 
 
+def test_what_was_measured_is_shown_before_it_was_in_a_file() -> None:
+    """`bench` showed nothing of it: speeds were no list yet."""
+    (line,) = accepted.described(Load(9.0, (speed(0.01),)).as_dict())
+    assert "100.0 tokens/s" in line and "10.0" in line
+
+
 def test_another_model_or_release_is_not_compared(config: EngineConfig) -> None:
     paths = Paths()
     accepted.store(config, Load(1.0, (speed(0.01),)), paths)

@@ -1,0 +1,126 @@
+"""The engines of this host as metrics: what `status`, `holders` and the accepted loads know.
+
+Gauges only, in the text format that Prometheus, OpenMetrics and node_exporter's textfile collector all
+read. What is not known has no sample: an alert on absence is the reader's choice.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+from sglangctl.diagnosis.outcomes import OUTCOMES
+from sglangctl.engine import accepted
+from sglangctl.holders.survey import Holder
+from sglangctl.report.status import EngineStatus
+from sglangctl.state import starts
+from sglangctl.state.config import EngineConfig
+from sglangctl.state.paths import Paths
+from sglangctl.util.values import mapping, number
+
+NAMES = {
+    "sglang_engine_info": "Release and version that are live.",
+    "sglang_engine_outcome": "1 for the outcome that the watch said last, 0 for the others.",
+    "sglang_engine_seen_seconds": "Since the watch's last word.",
+    "sglang_engine_phase_seconds": "Time that the present start spent in a phase.",
+    "sglang_engine_served_after_seconds": "From the launch until it served first.",
+    "sglang_engine_serving_seconds": "Since it served first, while it is up.",
+    "sglang_engine_restarts": "Restarts by systemd since the unit was started.",
+    "sglang_engine_alarms": "How often the present start was called stalled or unresponsive.",
+    "sglang_engine_proof_tokens_per_second": "Of the last proof's generation.",
+    "sglang_engine_proof_first_token_seconds": "Of the last proof's generation.",
+    "sglang_engine_proof_warm_seconds": "What walking the users' paths took.",
+    "sglang_engine_accept_length_tokens": "Of speculative decoding, over the proof's prompts.",
+    "sglang_engine_accepted_tokens_per_second": "Of the last accepted load.",
+    "sglang_gpu_holder_memory_bytes": "GPU memory by the class of its holders.",
+}
+ALARMS = ("stalled", "unresponsive")
+_ODD = re.compile(r'[\\"\n]')
+_ESCAPED = {"\\": "\\\\", '"': '\\"', "\n": "\\n"}
+MIB = 1 << 20
+
+Sample = tuple[str, dict[str, str], float]
+
+
+def of_engine(config: EngineConfig, status: EngineStatus, paths: Paths) -> list[Sample]:
+    """The samples of one engine."""
+    name = {"engine": config.name}
+    found: list[Sample] = []
+
+    def add(metric: str, value: Any, **labels: str) -> None:
+        known = number(value)
+        if known is not None:
+            found.append((f"sglang_engine_{metric}", {**name, **labels}, known))
+
+    release = accepted.release_of(config.name, paths)
+    add("info", 1, unit=config.unit, release=release or "", version=config.version or "")
+    for outcome in OUTCOMES:
+        if status.outcome is not None:
+            add("outcome", int(status.outcome == outcome), outcome=outcome)
+    add("seen_seconds", status.seen_s)
+    for phase, seconds in status.phases.items():
+        add("phase_seconds", seconds, phase=phase)
+    add("served_after_seconds", status.served_after_s)
+    add("serving_seconds", status.serving_s)
+    add("restarts", status.restarts)
+    add("alarms", alarms(config.name, status.start, paths))
+    proof = mapping(status.generate)
+    add("proof_tokens_per_second", proof.get("tokens_per_s"))
+    add("proof_first_token_seconds", proof.get("ttft_s"))
+    add("proof_warm_seconds", mapping(proof.get("warm")).get("seconds"))
+    add("accept_length_tokens", proof.get("accept_length"))
+    kept = accepted.entries(config.name, paths)
+    for speed in accepted.speeds_of(kept[-1] if kept else None):
+        add("accepted_tokens_per_second", speed.tokens_per_s, concurrency=str(speed.concurrency))
+    return found
+
+
+def alarms(name: str, start: str | None, paths: Paths) -> int | None:
+    """How often a start's verdict became an alarm; None without a journal."""
+    if start is None:
+        return None
+    count, before = 0, ""
+    for event in starts.verdicts(paths.starts(name) / start / starts.JOURNAL):
+        outcome = starts.outcome_of(event)
+        count += outcome in ALARMS and outcome != before
+        before = outcome
+    return count
+
+
+def of_holders(holders: Iterable[Holder]) -> list[Sample]:
+    """GPU memory by GPU and class."""
+    sums: dict[tuple[int, str], int] = {}
+    for holder in holders:
+        for gpu, mib in holder.memory_mib.items():
+            if mib is not None:
+                key = (gpu, holder.class_)
+                sums[key] = sums.get(key, 0) + mib
+    return [
+        ("sglang_gpu_holder_memory_bytes", {"gpu": str(gpu), "class": kind}, float(mib * MIB))
+        for (gpu, kind), mib in sorted(sums.items())
+    ]
+
+
+def text(samples: Iterable[Sample]) -> str:
+    """All samples, each metric's together, with help and type, and the end that OpenMetrics wants."""
+    lines: dict[str, list[str]] = {}
+    for name, labels, value in samples:
+        lines.setdefault(name, []).append(f"{name}{labelled(labels)} {shown(value)}\n")
+    parts = [
+        f"# HELP {name} {NAMES[name]}\n# TYPE {name} gauge\n{''.join(lines[name])}"
+        for name in NAMES
+        if name in lines
+    ]
+    return "".join(parts) + "# EOF\n"
+
+
+def labelled(labels: Mapping[str, str]) -> str:
+    """`{a="b"}`, escaped."""
+    pairs = (f'{key}="{_ODD.sub(lambda m: _ESCAPED[m[0]], text)}"' for key, text in labels.items())
+    return "{" + ",".join(pairs) + "}"
+
+
+def shown(value: float) -> str:
+    """A number as short as it can be without losing anything."""
+    return str(int(value)) if value == int(value) else repr(value)
