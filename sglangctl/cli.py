@@ -127,6 +127,12 @@ COMMANDS = (
         "delete unused versions of this",
         operator=False,
     ),
+    Command(
+        "confine",
+        "sglangctl.commands.confine",
+        "run code of others with a user's rights",
+        operator=False,
+    ),
     Command("remove", "sglangctl.commands.remove", "remove an engine", operator=False, os_error=1),
 )
 

@@ -11,6 +11,7 @@ from pyinfra.api import FunctionCommand, Host, State, StringCommand
 from pyinfra.api.command import QuoteString
 from pyinfra.context import host
 
+from roles.remote import program
 from roles.remote.failing import checked, say
 from roles.remote.operation import operation, read, show
 from roles.remote.snapshot import JSON
@@ -39,18 +40,23 @@ if wrong:
     sys.exit("; ".join(wrong))
 print(json.dumps(found))
 """
-# Python runs what packages left in .pth files, even when nothing is imported: so it runs as the
-# engine's user, without root's environment. Root writes the marker, as the last thing.
+# Python runs what packages left in .pth files, even when nothing is imported: so it runs confined,
+# with the rights of the engine's user. Root writes the marker, as the last thing, and not through
+# a link that a package left there.
 MARK = """\
 set -e; cd /
-found=$(runuser -u "$1" -- env -i PATH="$PATH" LANG=C.UTF-8 "$2" -I -c "$3" "$4")
-printf '{"v": 1, "packages": %s, "pins": %s}\\n' "$found" "$4" >"$5.new"
-sync -- "$5.new"
-mv -f -- "$5.new" "$5"
+marker=$1 pins=$2; shift 2
+found=$("$@")
+rm -rf -- "$marker.new"
+printf '{"v": 1, "packages": %s, "pins": %s}\\n' "$found" "$pins" >"$marker.new"
+sync -- "$marker.new"
+mv -fT -- "$marker.new" "$marker"
 printf '%s\\n' "$found"
 """
 FOLDED = 4
 """Pins that are shown; the report has all of them."""
+VERIFY_S = 300.0
+"""For a look at a venv's metadata, on a cold disk."""
 BUSY = 75
 """Exit status when another deploy is working on the same venv (EX_TEMPFAIL)."""
 
@@ -182,7 +188,16 @@ def installed(lines: Sequence[str]) -> list[str]:
 def verify(venv: Venv) -> list[str]:
     """The command that checks a filled venv and writes its marker."""
     pins = json.dumps(venv.packages)
-    return ["sh", "-c", MARK, "sh", venv.user, f"{venv.path}/bin/python", VERIFY, pins, venv.marker]
+    look = [f"{venv.path}/bin/python", "-I", "-c", VERIFY, pins]
+    confined = confine(look, venv.user, VERIFY_S)
+    return ["sh", "-c", MARK, "sh", venv.marker, pins, *confined]
+
+
+def confine(argv: Sequence[str], user: str, limit_s: float, *writable: str) -> list[str]:
+    """The command that runs `argv` on the host as `user`, in the sandbox for code of others."""
+    folders = [f"--writable={folder}" for folder in writable]
+    options = [f"--user={user}", f"--limit={limit_s:g}", *folders]
+    return ["python3", "-I", "-S", program.path(), "confine", *options, "--", *argv]
 
 
 def all_of(commands: Sequence[Sequence[str]]) -> StringCommand:

@@ -300,6 +300,5 @@ def stacks_text(unit: str, manifest: Path) -> str:
         raise Missing("py-spy is not installed (pip install py-spy, on the PATH of root)")
     blocks = []
     for pid in processes_of(unit):
-        result = command.run([program, "dump", "--nonblocking", "--pid", str(pid)], STACK_S)
-        blocks.append(f"== {pid}\n{result.stdout or result.stderr}")
+        blocks.append(f"== {pid}\n{program.dump(pid, STACK_S)}")
     return "\n".join(blocks)

@@ -8,15 +8,12 @@ from __future__ import annotations
 
 import json
 import os
-import pwd
 import re
 import signal
-import subprocess
-import tempfile
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Any
 
+from sglangctl.proc import command
 from sglangctl.sgl_kernel.library.judging import Inspection
 from sglangctl.sgl_kernel.library.translations import (
     ANEW,
@@ -27,16 +24,18 @@ from sglangctl.sgl_kernel.library.translations import (
     UNKNOWN,
 )
 from sglangctl.sgl_kernel.venv import Torch, Venv
+from sglangctl.systemd import confined
 from sglangctl.util import os_errors
 
 TIMEOUT_S = 300.0
 """Importing torch from a cold disk takes a minute; the operation under a second."""
 
-# Runs in the engine's environment. Its answers go to a descriptor of their own, because torch and
-# the libraries under it print as they please.
+# Runs in the engine's environment. Its answers have standard output for themselves, because torch
+# and the libraries under it print as they please.
 PROGRAM = """
 import json, os, sys
-out = os.fdopen(int(sys.argv[1]), "w")
+out = os.fdopen(os.dup(1), "w")
+os.dup2(2, 1)
 def tell(**fields):
     out.write(json.dumps(fields) + "\\n")
     out.flush()
@@ -88,10 +87,6 @@ TOLERANCE = 0.05
 """float16 at values up to 16: one unit in the last place is 0.0156."""
 
 
-KEPT = re.compile(r"PATH|LANG|LC_ALL|TZ|LD_LIBRARY_PATH|(?:CUDA|NVIDIA)_\w+")
-"""Variables of root's that a user's Python gets: others may be secrets."""
-
-
 def check(
     venv: Venv,
     inspection: Inspection | None = None,
@@ -100,64 +95,33 @@ def check(
 ) -> Check:
     """Run PROGRAM in `venv`; `inspection` lets a failure name both versions.
 
-    + user: as whom (root's, by name); None: as whoever calls. KeyError for an unknown one
+    + user: as whom (root's, by name), in the strict sandbox; None: as whoever calls. KeyError for
+      an unknown one
     """
-    rights = as_user(user)
-    with tempfile.TemporaryDirectory(prefix="sglangctl-check-") as home:
+    if user is not None and os.geteuid() == 0:
+        # CUDA makes nvidia-uvm's device node through a setuid helper, which a sandbox forbids.
+        command.run(["/usr/bin/nvidia-modprobe", "-u", "-c=0"])
+        kept = confined.kept(os.environ, confined.KEPT)
+    else:
         kept = dict(os.environ)
-        if rights:
-            os.chown(home, rights["user"], rights["group"])
-            kept = {name: value for name, value in kept.items() if KEPT.fullmatch(name)}
-            kept["HOME"] = home
-        return _run(venv, inspection, {**kept, **(environment or {})}, rights)
-
-
-def as_user(name: str | None) -> dict[str, Any]:
-    """Popen's arguments to run with a user's rights; none where that is who we are."""
-    if name is None:
-        return {}
-    entry = pwd.getpwnam(name)
-    if entry.pw_uid == os.geteuid():
-        return {}
-    groups = os.getgrouplist(name, entry.pw_gid)
-    return {"user": entry.pw_uid, "group": entry.pw_gid, "extra_groups": groups, "cwd": "/"}
-
-
-def _run(
-    venv: Venv, inspection: Inspection | None, environment: dict[str, str], rights: dict[str, Any]
-) -> Check:
-    read, write = os.pipe()
+    argv = [str(venv.python), "-I", "-B", "-X", "faulthandler", "-c", PROGRAM]
     try:
-        process = subprocess.Popen(
-            [str(venv.python), "-I", "-B", "-X", "faulthandler", "-c", PROGRAM, str(write)],
-            stdin=subprocess.DEVNULL,
-            stdout=subprocess.DEVNULL,
-            stderr=subprocess.PIPE,
-            pass_fds=(write,),
-            env=environment,
-            start_new_session=True,
-            **rights,
+        ended = confined.run(
+            argv, user, limit_s=TIMEOUT_S, environment={**kept, **(environment or {})}
         )
     except OSError as error:
-        os.close(read)
-        return Check(
-            FAILED,
-            f"{venv.python} does not run: {os_errors.words(error) if rights else os_errors.sentence(error)}",
-            "kernel-broken",
-            ANEW,
-        )
-    finally:
-        os.close(write)
-    try:
-        _, stderr = process.communicate(timeout=TIMEOUT_S)
-    except subprocess.TimeoutExpired:
-        os.killpg(process.pid, signal.SIGKILL)
-        process.communicate()
-        stderr = f"no answer within {TIMEOUT_S:g} s".encode()
-    with os.fdopen(read, encoding="utf-8", errors="backslashreplace") as file:
-        answers = file.read()
-    text = stderr.decode("utf-8", "backslashreplace")
-    return judge(process.returncode, answers, text, venv.torch(), inspection)
+        reason = f"{venv.python} does not run: {os_errors.words(error)}"
+        return Check(FAILED, reason, "kernel-broken", ANEW)
+    stderr = ended.stderr.decode("utf-8", "backslashreplace")
+    if ended.returncode is None:
+        stderr += f"\nno answer within {TIMEOUT_S:g} s"
+    return judge(
+        -signal.SIGKILL if ended.returncode is None else ended.returncode,
+        ended.stdout.decode("utf-8", "backslashreplace"),
+        stderr,
+        venv.torch(),
+        inspection,
+    )
 
 
 def judge(

@@ -8,17 +8,19 @@ import os
 import subprocess
 import sys
 import tempfile
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
 from roles.engine.venv import Venv, all_of, next_step, verify
+from roles.remote import program
 from roles.remote.steps import STEP
 from sglangctl.state.ownership import MARKER
 from tests.support import pip_venv
 
 SYSTEM_PYTHON = f"/usr/bin/python3.{sys.version_info[1]}"
-needs_root = pytest.mark.skipif(os.geteuid() != 0, reason="runuser is root's")
+needs_root = pytest.mark.skipif(os.geteuid() != 0, reason="only root has rights to give up")
 
 
 @pytest.fixture(scope="module")
@@ -32,6 +34,16 @@ def python(tmp_path_factory: pytest.TempPathFactory) -> Path:
     info.mkdir()
     (info / "METADATA").write_text("Metadata-Version: 2.1\nName: sglang\nVersion: 0.5.23+local\n")
     return folder / "bin/python"
+
+
+@pytest.fixture(autouse=True, scope="module")
+def shipped(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
+    """Our program, where the commands look for it."""
+    file = tmp_path_factory.mktemp("program") / "sglangctl.pyz"
+    file.write_bytes(program.archive())
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(program, "path", lambda: str(file))
+        yield
 
 
 def checked(python: Path, *pins: str, user: str | None = None) -> subprocess.CompletedProcess[str]:
@@ -81,6 +93,25 @@ def test_code_of_a_package_does_not_run_as_root() -> None:
         assert not mine.exists()
         checked(python, "sglang==0.5.23", user="root")
         assert mine.exists()  # what it does to root
+
+
+@needs_root
+def test_root_writes_the_marker_through_no_link(python: Path, tmp_path: Path) -> None:
+    """A package may leave links in a venv, and root's shell would write where they lead."""
+    victim = tmp_path / "cron"
+    victim.write_text("root's\n")
+    links = [python.parents[1] / f"{MARKER}{end}" for end in ("", ".new")]
+    for link in links:
+        link.unlink(missing_ok=True)
+        link.symlink_to(victim)
+    done = subprocess.run(
+        verify(Venv(str(python.parents[1]), "python3", ("sglang==0.5.23",), user="root")),
+        capture_output=True,
+        text=True,
+    )
+    assert done.returncode == 0, done.stderr
+    assert victim.read_text() == "root's\n"
+    assert links[0].is_file() and not links[0].is_symlink()
 
 
 def test_each_word_stays_a_word() -> None:

@@ -177,10 +177,11 @@ def test_stacks_by_py_spy(
     root: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     deployed(root)
-    program = root / "venv/bin/py-spy"
+    program = root / "bin/py-spy"
     program.parent.mkdir()
     program.write_text(f'#!/bin/sh\necho "$@"; echo "frame in {PLANTED}"\n')
     program.chmod(0o755)
+    monkeypatch.setenv("PATH", f"{program.parent}:{os.environ['PATH']}")
     monkeypatch.setattr(bundle_parts, "processes_of", lambda unit: [11, 12])
     assert cli.main(["bundle", "kimi", "-o", "b.tar.gz"]) == 0
     stacks = unpacked(Path("b.tar.gz"))["stacks.txt"]

@@ -56,6 +56,7 @@ COMMANDS: dict[str, list[list[str]]] = {
     "replay": [],
     "probe": [],
     "prune-programs": [],
+    "confine": [],
     "weights": [["--engine", ENGINE]],
     "preflight": [[ENGINE], [ENGINE, "--json"]],
 }

@@ -1,0 +1,227 @@
+"""Code of others, with one user's rights: a transient unit with the sandbox of `hardening: strict`.
+
+Where systemd is not the init of the machine (a container, Slurm) there is no sandbox: the command
+then has that user's rights and cannot gain others.
+"""
+
+from __future__ import annotations
+
+import itertools
+import json
+import os
+import pwd
+import re
+import signal
+import subprocess
+import sys
+import tempfile
+import threading
+from collections import deque
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import IO
+
+from sglangctl.systemd import systemctl
+
+SANDBOX = {
+    "NoNewPrivileges": ("yes",),
+    "CapabilityBoundingSet": ("",),
+    "AmbientCapabilities": ("",),
+    "PrivateTmp": ("yes",),
+    "ProtectControlGroups": ("yes",),
+    "ProtectHome": ("read-only",),
+    "ProtectHostname": ("yes",),
+    "ProtectKernelLogs": ("yes",),
+    "ProtectKernelModules": ("yes",),
+    "ProtectKernelTunables": ("yes",),
+    "RestrictRealtime": ("yes",),
+    "RestrictSUIDSGID": ("yes",),
+    "LockPersonality": ("yes",),
+    "SystemCallArchitectures": ("native",),
+    "ProtectSystem": ("strict",),
+    "ProtectProc": ("invisible",),
+    "PrivateMounts": ("yes",),
+    "RestrictNamespaces": ("yes",),
+    "RestrictAddressFamilies": ("AF_UNIX AF_INET AF_INET6 AF_NETLINK",),
+    "SystemCallFilter": ("@system-service", "~@privileged"),
+    "SystemCallErrorNumber": ("EPERM",),
+    "LimitCORE": ("0",),
+}
+"""As in templates/sglang.service.j2, without PrivateIPC, which systemd 247 does not know (a unit
+file with it is read there, systemd-run refuses it)."""
+KEPT = re.compile(r"PATH|LANG|LC_ALL|TZ|LD_LIBRARY_PATH|(?:CUDA|NVIDIA)_\w+")
+"""Variables of root's that others' code gets: the rest may be secrets."""
+LARGEST = 4 * 1024 * 1024
+"""Bytes of output that are kept, the last ones: a venv may print for ever."""
+GRACE_S = 30.0
+"""Until systemd ends what we could not."""
+TIMED_OUT = 124
+"""As timeout(1) has it."""
+# The unit's main process. What it is to run comes over standard input, because arguments are there
+# for everybody to see, and it says by its exit status which signal ended that.
+LAUNCH = """
+import json, os, subprocess, sys
+said = json.load(sys.stdin)
+code = subprocess.call(said["argv"], env=said["env"], stdin=subprocess.DEVNULL)
+sys.exit(code if code >= 0 else 128 - code)
+"""
+_NUMBERS = itertools.count()
+
+
+@dataclass(frozen=True)
+class Ended:
+    """`returncode` as subprocess has it (negative: a signal); None: it was ended at its limit."""
+
+    returncode: int | None
+    stdout: bytes = b""
+    stderr: bytes = b""
+
+
+def run(
+    argv: Sequence[str],
+    user: str | None,
+    *,
+    limit_s: float,
+    environment: Mapping[str, str] | None = None,
+    writable: Sequence[Path] = (),
+    streamed: bool = False,
+) -> Ended:
+    """Run `argv` as `user` (None: whoever calls) to its end, or for `limit_s` seconds.
+
+    + environment: all of it but HOME, which is a folder that is deleted; None: what is KEPT of ours
+    + writable: folders; the user's rights still count
+    + streamed: output goes where ours goes, instead of into the answer
+
+    KeyError for an unknown user, OSError where the program does not start (without a unit).
+    """
+    env = dict(environment) if environment is not None else kept(os.environ, KEPT)
+    if user is not None and os.geteuid() == 0 and systemctl.booted():
+        pwd.getpwnam(user)
+        return _in_unit(argv, user, limit_s, env, writable, streamed)
+    with _home(user) as home:
+        argv = ["setpriv", "--no-new-privs", "--", *argv]
+        return _run(argv, limit_s, streamed, {"HOME": home, **env}, _rights(user))
+
+
+def kept(variables: Mapping[str, str], names: re.Pattern[str]) -> dict[str, str]:
+    """The variables whose whole name fits."""
+    return {name: value for name, value in variables.items() if names.fullmatch(name)}
+
+
+def properties(user: str, writable: Sequence[Path], limit_s: float) -> list[str]:
+    """The options of systemd-run for one run."""
+    found = [f"--property={name}={value}" for name, values in SANDBOX.items() for value in values]
+    found += [f"--property=ReadWritePaths={folder}" for folder in writable]
+    return [
+        *found,
+        f"--property=User={user}",
+        "--property=UMask=0022",
+        f"--property=RuntimeMaxSec={limit_s + GRACE_S:.0f}",
+    ]
+
+
+def _in_unit(
+    argv: Sequence[str],
+    user: str,
+    limit_s: float,
+    env: Mapping[str, str],
+    writable: Sequence[Path],
+    streamed: bool,
+) -> Ended:
+    unit = f"sglangctl-confined-{os.getpid()}-{next(_NUMBERS)}.service"
+    start = [
+        *("systemd-run", "--quiet", "--collect", "--wait", "--pipe", f"--unit={unit}"),
+        f"--description={os.path.basename(argv[0])} as {user}, for sglangctl",
+        *properties(user, writable, limit_s),
+        *("--", sys.executable, "-I", "-S", "-c", LAUNCH),
+    ]
+    said = json.dumps({"argv": list(argv), "env": {"HOME": "/tmp", **env}}).encode()
+    ended = _run(start, limit_s, streamed, None, {}, said)
+    if ended.returncode is None:
+        # systemd-run is dead, what it started is not.
+        systemctl.call("kill", "--signal=SIGKILL", unit)
+    elif ended.returncode > 128:
+        return Ended(128 - ended.returncode, ended.stdout, ended.stderr)
+    return ended
+
+
+def _run(
+    argv: Sequence[str],
+    limit_s: float,
+    streamed: bool,
+    env: Mapping[str, str] | None,
+    rights: Mapping[str, object],
+    given: bytes = b"",
+) -> Ended:
+    target = None if streamed else subprocess.PIPE
+    process = subprocess.Popen(  # type: ignore[call-overload]
+        list(argv),
+        stdin=subprocess.PIPE,
+        stdout=target,
+        stderr=target,
+        env=env,
+        start_new_session=True,
+        **rights,
+    )
+    readers = [_Reader(stream) for stream in (process.stdout, process.stderr) if stream]
+    status: int | None = None
+    try:
+        try:
+            process.stdin.write(given)
+            process.stdin.close()
+        except BrokenPipeError:
+            pass  # it ended before it read: its status tells
+        status = process.wait(limit_s)
+    except subprocess.TimeoutExpired:
+        pass
+    finally:
+        if status is None:
+            os.killpg(process.pid, signal.SIGKILL)
+            process.wait()
+    return Ended(status, *(reader.text() for reader in readers))
+
+
+class _Reader(threading.Thread):
+    """Reads a pipe to its end and keeps what came last."""
+
+    def __init__(self, stream: IO[bytes]) -> None:
+        super().__init__(daemon=True)
+        self._stream, self._parts = stream, deque[bytes](maxlen=LARGEST >> 12)
+        self.start()
+
+    def run(self) -> None:
+        while part := self._stream.read1(1 << 12):  # type: ignore[attr-defined]
+            self._parts.append(part)
+
+    def text(self) -> bytes:
+        # What a process that left the session holds open is not waited for.
+        self.join(timeout=2.0)
+        return b"".join(self._parts.copy())
+
+
+def _rights(user: str | None) -> dict[str, object]:
+    """Popen's arguments to run with a user's rights; none where that is who we are."""
+    if user is None:
+        return {}
+    entry = pwd.getpwnam(user)
+    if entry.pw_uid == os.geteuid():
+        return {}
+    groups = os.getgrouplist(user, entry.pw_gid)
+    return {"user": entry.pw_uid, "group": entry.pw_gid, "extra_groups": groups, "cwd": "/"}
+
+
+@contextmanager
+def _home(user: str | None) -> Iterator[str]:
+    with tempfile.TemporaryDirectory(prefix="sglangctl-home-") as home:
+        if user is not None and os.geteuid() == 0:
+            entry = pwd.getpwnam(user)
+            os.chown(home, entry.pw_uid, entry.pw_gid)
+        yield home
+
+
+def refusal(ended: Ended) -> str:
+    """The last line that it wrote, for a sentence."""
+    lines = ended.stderr.decode("utf-8", "backslashreplace").strip().splitlines()
+    return lines[-1][:300] if lines else "it gave no reason"
