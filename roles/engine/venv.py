@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Callable, Generator, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 from pyinfra.api import FunctionCommand, Host, State, StringCommand
@@ -136,16 +137,20 @@ def build_venv(host: Host, venv: Venv, sudo: bool, live: bool) -> None:
     """
     python = f"{venv.path}/bin/python"
     options = ["--system-site-packages"] if venv.system_site_packages else []
-    # Isolated (-I): root must not run a module that lies in the folder where the login begins.
+    # Source packages run build scripts, and .pth files whenever Python starts: none of it as root.
+    fill = partial(confine, user=None, limit_s=venv.limit_s, writable=(venv.path,))
     make = [
         ["echo", f"{STEP}creating the venv"],
         ["rm", "-rf", "--", venv.path],
-        [venv.python, "-I", "-m", "venv", *options, venv.path],
+        fill([venv.python, "-I", "-m", "venv", *options, venv.path]),
         ["echo", f"{STEP}installing the packages"],
-        [
-            *(python, "-I", "-m", "pip", "install", "--no-input", "--disable-pip-version-check"),
-            *("--progress-bar=off", *venv.pip_arguments, "--", *venv.packages),
-        ],
+        fill(
+            [
+                *(python, "-I", "-m", "pip", "install", "--no-input"),
+                *("--disable-pip-version-check", "--progress-bar=off"),
+                *(*venv.pip_arguments, "--", *venv.packages),
+            ]
+        ),
     ]
     commands = [*([] if live else make), ["echo", f"{STEP}verifying the venv"], verify(venv)]
     title = f"installing {folded(venv.packages)} into {venv.path}"
@@ -193,10 +198,14 @@ def verify(venv: Venv) -> list[str]:
     return ["sh", "-c", MARK, "sh", venv.marker, pins, *confined]
 
 
-def confine(argv: Sequence[str], user: str, limit_s: float, *writable: str) -> list[str]:
-    """The command that runs `argv` on the host as `user`, in the sandbox for code of others."""
+def confine(
+    argv: Sequence[str], user: str | None, limit_s: float, writable: Sequence[str] = ()
+) -> list[str]:
+    """The command that runs `argv` on the host in the sandbox for code of others: as `user`, or
+    (None) as the one that installs, for whom `writable` are the folders that it fills."""
     folders = [f"--writable={folder}" for folder in writable]
-    options = [f"--user={user}", f"--limit={limit_s:g}", *folders]
+    who = "--build" if user is None else f"--user={user}"
+    options = [who, f"--limit={limit_s:g}", *folders]
     return ["python3", "-I", "-S", program.path(), "confine", *options, "--", *argv]
 
 

@@ -138,11 +138,15 @@ def _in_unit(
         *("--", sys.executable, "-I", "-S", "-c", LAUNCH),
     ]
     said = json.dumps({"argv": list(argv), "env": {"HOME": "/tmp", **env}}).encode()
-    ended = _run(start, limit_s, streamed, None, {}, said)
-    if ended.returncode is None:
-        # systemd-run is dead, what it started is not.
-        systemctl.call("kill", "--signal=SIGKILL", unit)
-    elif ended.returncode > 128:
+    ended = Ended(None)
+    try:
+        ended = _run(start, limit_s, streamed, None, {}, said)
+    finally:
+        if ended.returncode is None:
+            # systemd-run is dead, what it started is not: and nothing of it may run on.
+            systemctl.call("kill", "--signal=SIGKILL", unit)
+            systemctl.call("stop", unit)
+    if ended.returncode is not None and ended.returncode > 128:
         return Ended(128 - ended.returncode, ended.stdout, ended.stderr)
     return ended
 
@@ -163,6 +167,7 @@ def _run(
         stderr=target,
         env=env,
         start_new_session=True,
+        umask=0o022,
         **rights,
     )
     readers = [_Reader(stream) for stream in (process.stdout, process.stderr) if stream]

@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+import json
 import subprocess
+from typing import Any, cast
 
 import pytest
+from pyinfra.api import StringCommand
 
+from roles.engine import venv as engine_venv
 from roles.remote import program
 from tests.container.conftest import HostFactory
 from tests.hosts.host import Host
@@ -49,3 +53,69 @@ def test_statuses_signals_and_what_it_leaves_behind(host: Host) -> None:
     host.exec("timeout", "30", "sh", "-c", "while pgrep -x tail; do sleep 0.2; done")
     units = host.exec("systemctl", "list-units", "--all", "--plain", "sglangctl-confined*").stdout
     assert ".service" not in units
+
+
+BACKEND = """\
+import os, zipfile
+def build_wheel(folder, config_settings=None, metadata_directory=None):
+    open("/srv/open/of-the-build", "w") if os.getuid() == 0 else None
+    name = "sglang-0.5.23-py3-none-any.whl"
+    with zipfile.ZipFile(os.path.join(folder, name), "w") as wheel:
+        info = "sglang-0.5.23.dist-info"
+        wheel.writestr("sglang/__init__.py", "built_by = %r\\n" % [os.getuid(), os.getgid()])
+        wheel.writestr("sglang_path.pth", "import os; os.getuid() or open('/root/of-the-pth', 'w')\\n")
+        wheel.writestr(info + "/METADATA", "Metadata-Version: 2.1\\nName: sglang\\nVersion: 0.5.23\\n")
+        wheel.writestr(info + "/WHEEL", "Wheel-Version: 1.0\\nGenerator: x\\nRoot-Is-Purelib: true\\nTag: py3-none-any\\n")
+        wheel.writestr(info + "/RECORD", "")
+    return name
+"""
+PROJECT = """\
+[build-system]
+requires = []
+build-backend = "backend"
+backend-path = ["."]
+[project]
+name = "sglang"
+version = "0.5.23"
+"""
+
+
+def test_a_source_package_is_built_and_installed_without_root(
+    host: Host, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A deploy's own command line, with a source package and a .pth file that look who they are."""
+    host.copy_in(BACKEND.encode(), "/srv/sglang-0.5.23/backend.py")
+    host.copy_in(PROJECT.encode(), "/srv/sglang-0.5.23/pyproject.toml")
+    host.copy_in(
+        b"Metadata-Version: 2.1\nName: sglang\nVersion: 0.5.23\n", "/srv/sglang-0.5.23/PKG-INFO"
+    )
+    host.exec("tar", "-C", "/srv", "-czf", "/srv/sglang-0.5.23.tar.gz", "sglang-0.5.23")
+    lines: list[str] = []
+
+    def step(remote: object, title: str, command: StringCommand, **options: object) -> list[str]:
+        lines.append(command.get_raw_value())
+        return []
+
+    monkeypatch.setattr(engine_venv, "run_step", step)
+    monkeypatch.setattr(engine_venv, "say", lambda *words: None)
+    venv = engine_venv.Venv(
+        "/opt/sglang/venvs/0123456789abcdef",
+        "python3",
+        ("sglang==0.5.23",),
+        ("--no-index", "--find-links=/srv"),
+        user="nobody",
+    )
+    engine_venv.build_venv(cast(Any, None), venv, False, False)
+    for _ in range(2):  # the second time the user is there
+        done = host.exec("sh", "-c", lines[0], check=False, timeout=200)
+        assert done.returncode == 0, done.stdout + done.stderr
+    marker = json.loads(host.exec("cat", venv.marker).stdout)
+    assert marker["packages"] == {"sglang": "0.5.23"}
+    module = f"{venv.path}/lib/python3.11/site-packages/sglang/__init__.py"
+    uid = host.exec("id", "-u", "sglang-build").stdout.strip()
+    assert uid in host.exec("cat", module).stdout
+    for path in ("/srv/open/of-the-build", "/root/of-the-pth"):
+        assert host.exec("test", "-e", path, check=False).returncode != 0, path
+    others = ["find", venv.path, "(", "!", "-user", "root", "-o", "-perm", "/022", ")"]
+    assert host.exec(*others, "!", "-type", "l").stdout == ""
+    host.exec("test", "-s", "/var/lib/sglangctl/.users/sglang-build")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import pwd
 import re
 import shutil
 import subprocess
@@ -11,12 +12,15 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
+from sglangctl.state import build_user
 from sglangctl.state.paths import Paths
+from sglangctl.systemd import confined
 from sglangctl.util import os_errors
 from sglangctl.util.errors import Unusable
 
 PACKAGE = "nvidia-cuda-cuobjdump"
 PIP_OPTIONS = ("--quiet", "--disable-pip-version-check", "--no-deps")
+PIP_S = 1800.0
 ENTRY = re.compile(r"\.sm_(\d+[af]?)\.(?:cubin|ptx)$")
 NAME = re.compile(r"(?:sm_?|compute_)?(\d{2,3})([af]?)", re.IGNORECASE)
 
@@ -64,17 +68,12 @@ def fetch_cuobjdump(python: str = sys.executable, paths: Paths | None = None) ->
     folder = tool_folder(paths)
     fresh = folder.with_name(f".tools-{os.getpid()}")
     fresh.parent.mkdir(parents=True, exist_ok=True)
-    done = subprocess.run(
-        [python, "-I", "-m", "pip", "install", *PIP_OPTIONS, "--target", str(fresh), PACKAGE],
-        stdin=subprocess.DEVNULL,
-        capture_output=True,
-        text=True,
-        errors="backslashreplace",
-    )
-    if done.returncode:
+    argv = [python, "-I", "-m", "pip", "install", *PIP_OPTIONS, "--target", str(fresh), PACKAGE]
+    done = build_user.run(argv, paths or Paths(), limit_s=PIP_S, filled=[fresh])
+    if done.returncode != 0:
         shutil.rmtree(fresh, ignore_errors=True)
-        last = (done.stderr.strip().splitlines() or ["pip gave no reason"])[-1]
-        raise CubinError(f"{PACKAGE} could not be installed ({last}); install the CUDA toolkit")
+        said = confined.refusal(done)
+        raise CubinError(f"{PACKAGE} could not be installed ({said}); install the CUDA toolkit")
     shutil.rmtree(folder, ignore_errors=True)
     os.replace(fresh, folder)
     found = find_cuobjdump(paths)
@@ -146,7 +145,7 @@ def show(names: Iterable[str]) -> str:
 def _listed(path: Path, cuobjdump: str, option: str) -> dict[str, int]:
     try:
         done = subprocess.run(
-            [cuobjdump, option, str(path)],
+            [*_without_rights(cuobjdump), cuobjdump, option, str(path)],
             stdin=subprocess.DEVNULL,
             capture_output=True,
             text=True,
@@ -163,6 +162,15 @@ def _listed(path: Path, cuobjdump: str, option: str) -> dict[str, int]:
         if not any("info" in line for line in lines):
             raise CubinError(lines[-1] if lines else f"cuobjdump ended with {done.returncode}")
     return found
+
+
+def _without_rights(cuobjdump: str) -> list[str]:
+    """What goes before a cuobjdump that came from a package index, which root does not run: it only
+    reads one library."""
+    if os.geteuid() != 0 or ".tools" not in Path(cuobjdump).parts:
+        return []
+    rights = ["--reuid=nobody", f"--regid={pwd.getpwnam('nobody').pw_gid}", "--clear-groups"]
+    return ["setpriv", *rights, "--no-new-privs", "--bounding-set=-all", "--"]
 
 
 def _split(name: str) -> tuple[int, int, str]:

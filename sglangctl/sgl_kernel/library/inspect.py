@@ -6,7 +6,9 @@ and torch. What cannot be known (no cuobjdump, no GPU named) is listed in `unkno
 
 from __future__ import annotations
 
+import os
 import re
+import shutil
 import tempfile
 import zipfile
 from dataclasses import replace
@@ -46,6 +48,7 @@ def inspect_wheel(
     try:
         metadata = from_wheel(path)
         with zipfile.ZipFile(path) as archive, tempfile.TemporaryDirectory() as folder:
+            os.chmod(folder, 0o755)
             names = [name for name in archive.namelist() if is_library(name)]
             chosen = loaded_file(names, sm)
             subject = Subject(str(path), Path(folder), metadata)
@@ -54,8 +57,11 @@ def inspect_wheel(
                 if not everything and name != chosen:
                     subject.found.append(Library(name, size))
                     continue
-                # extract() keeps the member below `folder`, whatever its name says.
-                unpacked = Path(archive.extract(name, folder))
+                unpacked = Path(folder) / "library.so"
+                with archive.open(name) as source, open(unpacked, "wb") as out:
+                    shutil.copyfileobj(source, out, 1 << 20)
+                # cuobjdump may run as another user.
+                unpacked.chmod(0o644)
                 subject.found.append(look(unpacked, name, cuobjdump, venv))
                 unpacked.unlink()
             return judge(subject, sm, cuobjdump, venv)

@@ -7,20 +7,23 @@ over the other leaves a mixture; here the folder is emptied first.
 from __future__ import annotations
 
 import shutil
-import subprocess
+import tempfile
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
 from sglangctl.sgl_kernel.library import metadata
+from sglangctl.sgl_kernel.library.unpack import unpack
 from sglangctl.sgl_kernel.venv import Venv, dist_infos
+from sglangctl.state import build_user
+from sglangctl.state.paths import Paths
 from sglangctl.util.errors import Unusable
 
 OWNED = ("sgl_kernel",)
 """Folders that only a kernel has; triton_kernels and deep_gemm may belong to others and go by
 RECORD alone."""
-LOCAL = ("--no-deps", "--no-index", "--no-compile", "--force-reinstall")
 BINARY = ("--no-deps", "--only-binary=:all:")
+PIP_S = 1800.0
 PIP = ("--disable-pip-version-check", "--no-input")
 
 
@@ -37,11 +40,7 @@ def install(venv: Venv, wheel: Path) -> Installed:
     environment without a kernel rather than with a mixed one: the next deploy installs it."""
     metadata.from_wheel(wheel)
     removed = clean(venv)
-    pip(
-        venv,
-        ["install", *PIP, *LOCAL, "--", str(wheel)],
-        f"pip cannot install {wheel.name}",
-    )
+    unpack(wheel, venv.site_packages)
     return Installed(tuple(removed), wheel.name)
 
 
@@ -76,32 +75,26 @@ def fetch_stock(
     pip_arguments: Sequence[str] = (),
 ) -> Path:
     """Download the stock wheel for this environment's Python; Unusable."""
-    folder.mkdir(parents=True, exist_ok=True)
-    for old in folder.glob("*.whl"):
-        old.unlink()
     wanted = f"{distribution}=={version}" if version else distribution
-    pip(
-        venv,
-        ["download", *PIP, *BINARY, "--dest", str(folder), *pip_arguments, "--", wanted],
-        f"pip cannot download {wanted}",
-    )
-    wheels = sorted(folder.glob("*.whl"))
-    if len(wheels) != 1:
-        raise Unusable(f"pip downloaded {len(wheels)} wheels for {wanted}: deploy again")
-    return wheels[0]
+    with tempfile.TemporaryDirectory(dir=folder, prefix="download-") as made:
+        download = ["download", *PIP, *BINARY, "--dest", made, *pip_arguments, "--", wanted]
+        pip(venv, download, f"pip cannot download {wanted}", [Path(made)])
+        # Somebody else chose what lies there: plain files, or nothing.
+        wheels = [path for path in sorted(Path(made).glob("*.whl")) if not path.is_symlink()]
+        if len(wheels) != 1 or not wheels[0].is_file():
+            raise Unusable(f"pip downloaded {len(wheels)} wheels for {wanted}: deploy again")
+        return Path(shutil.move(str(wheels[0]), str(folder)))
 
 
-def pip(venv: Venv, arguments: Sequence[str], sentence: str) -> None:
-    """Run the environment's pip; Unusable with its last words."""
-    done = subprocess.run(
-        venv.pip(*arguments),
-        stdin=subprocess.DEVNULL,
-        capture_output=True,
-        text=True,
-        errors="backslashreplace",
-    )
-    if done.returncode:
-        lines = [line for line in done.stderr.splitlines() if line.strip()]
+def pip(venv: Venv, arguments: Sequence[str], sentence: str, filled: Sequence[Path] = ()) -> None:
+    """Run the environment's pip, not as root; Unusable with its last words.
+
+    + filled: the folders that it writes to
+    """
+    done = build_user.run(venv.pip(*arguments), Paths(), limit_s=PIP_S, filled=filled)
+    if done.returncode != 0:
+        text = done.stderr.decode("utf-8", "backslashreplace")
+        lines = [line for line in text.splitlines() if line.strip()]
         errors = [line for line in lines if line.startswith("ERROR")] or lines[-1:]
         raise Unusable(f"{sentence}: {(errors or ['no reason given'])[0][:300]}")
 

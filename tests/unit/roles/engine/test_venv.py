@@ -5,19 +5,26 @@ from __future__ import annotations
 import getpass
 import json
 import os
+import shlex
 import subprocess
 import sys
 import tempfile
 from collections.abc import Iterator
 from pathlib import Path
+from typing import TYPE_CHECKING, cast
 
 import pytest
+from pyinfra.api import StringCommand
 
+from roles.engine import venv as engine_venv
 from roles.engine.venv import Venv, all_of, next_step, verify
 from roles.remote import program
 from roles.remote.steps import STEP
 from sglangctl.state.ownership import MARKER
 from tests.support import pip_venv
+
+if TYPE_CHECKING:
+    from pyinfra.api import Host
 
 SYSTEM_PYTHON = f"/usr/bin/python3.{sys.version_info[1]}"
 needs_root = pytest.mark.skipif(os.geteuid() != 0, reason="only root has rights to give up")
@@ -112,6 +119,34 @@ def test_root_writes_the_marker_through_no_link(python: Path, tmp_path: Path) ->
     assert done.returncode == 0, done.stderr
     assert victim.read_text() == "root's\n"
     assert links[0].is_file() and not links[0].is_symlink()
+
+
+@pytest.mark.parametrize("live", [False, True])
+def test_no_python_of_a_venv_is_started_by_root(
+    live: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Build scripts of source packages and lines of .pth files run whenever it is."""
+    started: list[str] = []
+
+    def step(host: object, title: str, command: StringCommand, **options: object) -> list[str]:
+        started.append(shlex.split(command.get_raw_value())[-1])
+        return []
+
+    monkeypatch.setattr(engine_venv, "run_step", step)
+    monkeypatch.setattr(engine_venv, "say", lambda *words: None)
+    venv = Venv("/opt/sglang/venvs/x", "/opt/py/bin/python3", ("sglang==1",), user="kimi")
+    engine_venv.build_venv(cast("Host", None), venv, False, live)
+    (line,) = started
+    commands = [shlex.split(one) for one in line.split("&&")]
+    pythons = [
+        one for one in commands if {"/opt/py/bin/python3", f"{venv.path}/bin/python"} & {*one}
+    ]
+    assert len(pythons) == (1 if live else 3)
+    for words in pythons:
+        before = words[: words.index("--")]
+        assert "confine" in before and not {f"{venv.path}/bin/python", venv.python} & {*before}
+        assert ("--build" in before) == (f"--writable={venv.path}" in before)
+        assert ("--build" in before) != ("--user=kimi" in before)
 
 
 def test_each_word_stays_a_word() -> None:

@@ -7,6 +7,7 @@ import json
 import os
 import subprocess
 import sys
+import zipfile
 from pathlib import Path
 
 import pytest
@@ -15,6 +16,7 @@ from sglangctl.cli import main
 from sglangctl.sgl_kernel import cache
 from sglangctl.sgl_kernel.build import build, record, wheel
 from sglangctl.sgl_kernel.library import inspect, install, metadata
+from sglangctl.sgl_kernel.library.unpack import unpack
 from sglangctl.sgl_kernel.venv import load
 from sglangctl.state.paths import Paths
 from sglangctl.util.errors import Unusable
@@ -254,3 +256,63 @@ def test_one_build_at_a_time(tmp_path: Path) -> None:
     with build.build_lock(paths, KEY, told):
         assert KEY in build.holder(paths)
     told.close()
+
+
+def planted(tmp_path: Path, name: str, mode: int = 0o100644) -> Path:
+    """A kernel's wheel with one more member."""
+    built = sites.wheel(tmp_path, sites.files())
+    with zipfile.ZipFile(built, "a") as archive:
+        entry = zipfile.ZipInfo(name)
+        entry.external_attr = mode << 16
+        archive.writestr(entry, "/etc/shadow")
+    return built
+
+
+@pytest.mark.parametrize(
+    ("name", "mode"),
+    [
+        ("../../../../evil", 0o100644),
+        ("/etc/evil", 0o100644),
+        ("a/../../evil", 0o100644),
+        ("sgl_kernel/link", 0o120777),
+        ("sgl_kernel/pipe", 0o010644),
+        ("sglang_kernel-0.4.10.data/scripts/evil", 0o100755),
+        ("sglang_kernel-0.4.10.data/data/etc/evil", 0o100644),
+    ],
+)
+def test_a_wheels_names_lead_nowhere_else(tmp_path: Path, name: str, mode: int) -> None:
+    site = tmp_path / "venv/lib/site-packages"
+    site.mkdir(parents=True)
+    with pytest.raises(Unusable):
+        unpack(planted(tmp_path, name, mode), site)
+    assert list(site.iterdir()) == []
+
+
+def test_links_that_a_package_left_are_not_followed(tmp_path: Path) -> None:
+    site, outside = tmp_path / "site", tmp_path / "outside"
+    site.mkdir()
+    outside.mkdir()
+    (outside / "file").write_text("root's")
+    (site / "extra").symlink_to(outside)
+    (site / "one.py").symlink_to(outside / "file")
+    with pytest.raises(Unusable, match="no folder"):
+        unpack(planted(tmp_path, "extra/file"), site)
+    unpack(planted(tmp_path, "one.py"), site)
+    assert (outside / "file").read_text() == "root's" and not (site / "one.py").is_symlink()
+
+
+def test_nothing_of_the_environment_runs_when_a_kernel_is_installed(
+    tmp_path: Path, real_venv: Path
+) -> None:
+    lay_torch(real_venv)
+    venv, mark = load(real_venv), tmp_path / "mark"
+    evil = venv.site_packages / "evil.pth"
+    evil.write_text(f"import os; open({str(mark)!r}, 'w')\n")
+    try:
+        install.install(venv, sites.wheel(tmp_path, sites.files()))
+        assert not mark.exists()
+        venv.site_packages.joinpath("sgl_kernel").stat()
+        subprocess.run([venv.python, "-c", ""], check=True)
+        assert mark.exists()  # what its Python does
+    finally:
+        evil.unlink()

@@ -1,0 +1,133 @@
+"""The user that code of a package index runs as while it is installed or built.
+
+Not an engine's: an engine could then change what others (and its own next release) will run.
+What this user fills is root's afterwards, and nobody else can write there.
+"""
+
+from __future__ import annotations
+
+import os
+import pwd
+import re
+from collections.abc import Iterator, Sequence
+from contextlib import ExitStack, contextmanager
+from pathlib import Path
+
+from sglangctl.proc import command
+from sglangctl.state.files import write_atomic
+from sglangctl.state.paths import OWN_USER, Paths
+from sglangctl.systemd import confined
+from sglangctl.util.errors import Failed
+
+NAME = "sglang-build"
+KEPT = re.compile(
+    f"{confined.KEPT.pattern}|PIP_\\w+|SSL_CERT_(?:FILE|DIR)|(?:REQUESTS|CURL)_CA_BUNDLE|"
+    "(?i:(?:https?|all|no)_proxy)"
+)
+"""Variables of root's that pip needs to reach its index."""
+CONFIGURATION = (".config/pip/pip.conf", ".pip/pip.conf")
+"""Of root's pip: how to reach a private index. The user gets a copy, as build scripts always did."""
+CHOWN_S = 600.0
+"""For an environment of a hundred thousand files."""
+
+
+def run(
+    argv: Sequence[str],
+    paths: Paths,
+    *,
+    limit_s: float,
+    filled: Sequence[Path] = (),
+    streamed: bool = False,
+) -> confined.Ended:
+    """Run `argv` confined as the build user, who is made where there is none.
+
+    + filled: folders that it writes to, theirs while it runs and root's afterwards
+
+    Whoever is not root runs it with their own rights. Failed where user or folders cannot be made.
+    """
+    if os.geteuid() != 0:
+        return confined.run(argv, None, limit_s=limit_s, environment=os.environ, streamed=streamed)
+    home = ensure(paths)
+    environment = {**confined.kept(os.environ, KEPT), "HOME": str(home)}
+    settings = _settings(paths)
+    if settings is not None:
+        environment["PIP_CONFIG_FILE"] = str(settings)
+    with ExitStack() as stack:
+        for folder in filled:
+            stack.enter_context(lent(folder))
+        return confined.run(
+            argv,
+            NAME,
+            limit_s=limit_s,
+            environment=environment,
+            writable=[home, *filled],
+            streamed=streamed,
+        )
+
+
+def ensure(paths: Paths) -> Path:
+    """Make the user where there is none; returns its home, in which pip keeps what it downloads."""
+    home = paths.root / "var/cache/sglangctl/build"
+    try:
+        entry = pwd.getpwnam(NAME)
+    except KeyError:
+        options = ["--system", "--user-group", "--no-create-home", "--shell", "/usr/sbin/nologin"]
+        made = command.run(
+            ["useradd", *options, "--comment", OWN_USER, "--home-dir", str(home), "--", NAME]
+        )
+        if not made.ok:
+            said = made.stderr.strip()
+            raise Failed(
+                f"the user {NAME} cannot be made: {said}; make it, then deploy again"
+            ) from None
+        entry = pwd.getpwnam(NAME)
+        paths.users.mkdir(parents=True, exist_ok=True)
+        write_atomic(paths.users / NAME, (":".join(map(str, entry)) + "\n").encode(), 0o644)
+    if entry.pw_uid == 0:
+        raise Failed(f"the user {NAME} is root: give it another uid, then deploy again")
+    home.mkdir(parents=True, exist_ok=True)
+    os.chmod(home, 0o700)
+    os.chown(home, entry.pw_uid, entry.pw_gid)
+    return home
+
+
+@contextmanager
+def lent(folder: Path) -> Iterator[None]:
+    """A folder (made where it is missing) and all in it are the build user's, then root's again and
+    writable for nobody else. No link is followed. Nothing of that user may run afterwards."""
+    folder.mkdir(parents=True, exist_ok=True)
+    _own(folder, NAME)
+    try:
+        yield
+    finally:
+        _own(folder, "root")
+        _call(["chmod", "-R", "go-w,a-s", "--", str(folder)])
+
+
+def _own(folder: Path, user: str) -> None:
+    entry = pwd.getpwnam(user)
+    _call(["chown", "-hR", f"{entry.pw_uid}:{entry.pw_gid}", "--", str(folder)])
+
+
+def _call(argv: list[str]) -> None:
+    done = command.run(argv, CHOWN_S)
+    if not done.ok:
+        said = (done.stderr.strip().splitlines() or ["no reason was given"])[0]
+        raise Failed(f"{argv[0]} of {argv[-1]} failed: {said}; look at it, then deploy again")
+
+
+def _settings(paths: Paths) -> Path | None:
+    """A copy of root's pip.conf that the build user can read; None without one."""
+    named = os.environ.get("PIP_CONFIG_FILE")
+    home = Path(pwd.getpwuid(0).pw_dir)
+    copy = paths.root / "var/cache/sglangctl/pip.conf"
+    for source in [Path(named)] if named else [home / name for name in CONFIGURATION]:
+        try:
+            content = source.read_bytes()
+        except OSError:
+            continue
+        write_atomic(copy, content, 0o640)
+        os.chown(copy, 0, pwd.getpwnam(NAME).pw_gid)
+        return copy
+    copy.unlink(missing_ok=True)
+    return None

@@ -1,0 +1,84 @@
+"""Who fills an environment: a user that is no engine's and whose files are root's afterwards."""
+
+from __future__ import annotations
+
+import os
+import stat
+import tempfile
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from sglangctl.state import build_user
+from sglangctl.state.paths import Paths
+from sglangctl.systemd import confined
+from sglangctl.util.errors import Failed
+from tests.conftest import THE_REAL_RUN
+
+pytestmark = pytest.mark.skipif(os.geteuid() != 0, reason="only root gives folders away")
+
+
+@pytest.fixture
+def root(monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
+    """A host on which the build user is `nobody`, who is there already."""
+    monkeypatch.setattr(build_user, "NAME", "nobody")
+    monkeypatch.setattr(build_user, "run", THE_REAL_RUN)
+    monkeypatch.setattr(confined.systemctl, "booted", lambda: False)
+    with tempfile.TemporaryDirectory() as made:
+        Path(made).chmod(0o755)
+        yield Path(made)
+
+
+def test_what_it_fills_is_roots_afterwards(root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    venv, outside = root / "venv", root / "outside"
+    outside.write_text("root's")
+    monkeypatch.setenv("A_ROOT_SECRET", "hunter2")
+    monkeypatch.setenv("HTTPS_PROXY", "http://proxy")
+    script = (
+        f'id -un; env; cd "$1" && mkdir bin && cp /usr/bin/id bin && chmod 6777 bin bin/id && '
+        f"ln -s {outside} link && touch ~/cached; echo x > {outside}"
+    )
+    ended = build_user.run(
+        ["sh", "-c", script, "sh", str(venv)], Paths(root), limit_s=30, filled=[venv]
+    )
+    said = ended.stdout.decode()
+    assert said.startswith("nobody\n") and "hunter2" not in said and "HTTPS_PROXY=" in said
+    assert b"ermission denied" in ended.stderr and outside.read_text() == "root's"
+    for path in (venv, venv / "bin", venv / "bin/id", venv / "link", outside):
+        assert path.lstat().st_uid == 0, path
+    for path in (venv, venv / "bin", venv / "bin/id"):
+        assert not path.stat().st_mode & (stat.S_IWGRP | stat.S_IWOTH | stat.S_ISUID)
+    assert (root / "var/cache/sglangctl/build/cached").stat().st_uid != 0
+
+
+def test_a_second_filling_and_one_that_fails(root: Path) -> None:
+    venv = root / "venv"
+    for script in ("echo a > file", "echo b > file; exit 3"):
+        ended = build_user.run(
+            ["sh", "-c", f"cd {venv} && {script}"], Paths(root), limit_s=30, filled=[venv]
+        )
+    assert ended.returncode == 3 and (venv / "file").read_text() == "b\n"
+    assert (venv / "file").stat().st_uid == 0
+
+
+def test_the_way_to_a_private_index_is_handed_over(
+    root: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    config = root / "of-root/pip.conf"
+    config.parent.mkdir(mode=0o700)
+    config.write_text("[global]\nindex-url = https://u:secret@index.example/\n")
+    monkeypatch.setenv("PIP_CONFIG_FILE", str(config))
+    ended = build_user.run(["sh", "-c", 'cat "$PIP_CONFIG_FILE"'], Paths(root), limit_s=30)
+    assert b"index.example" in ended.stdout
+    copy = root / "var/cache/sglangctl/pip.conf"
+    assert copy.stat().st_mode & 0o777 == 0o640 and copy.stat().st_uid == 0
+    monkeypatch.setenv("PIP_CONFIG_FILE", "/nonexistent")
+    build_user.run(["true"], Paths(root), limit_s=30)
+    assert not copy.exists()
+
+
+def test_a_build_user_that_is_root_is_refused(root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(build_user, "NAME", "root")
+    with pytest.raises(Failed, match="is root"):
+        build_user.run(["true"], Paths(root), limit_s=30)
