@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 from collections.abc import Mapping
 from typing import Any
 
@@ -11,7 +12,11 @@ from roles.inventory.errors import Path
 from roles.inventory.model import EngineSpec, Install, Kernel, Model, Nccl, current_of, state_of
 from roles.inventory.secret import Secret
 from roles.inventory.written import text_of
+from sglangctl.state.build_user import NAME as BUILD_USER
 from sglangctl.state.config import Acceptance, Drafter, Limits, Preflight, Readiness
+
+LONGEST_USER = 32
+"""Characters, as useradd has it."""
 
 
 def build_engine(
@@ -78,7 +83,8 @@ def build_engine(
                 for variable, value in engine["nccl"]["overrides"].items()
             },
         ),
-        user=engine["user"],
+        user=engine.get("user") or own_user(name),
+        user_is_named="user" in engine,
         install=Install(
             install["python"],
             pins,
@@ -119,6 +125,15 @@ def derived_ports(port: int, given: Mapping[str, Any]) -> tuple[int, ...]:
         return ()
     first = port + BESIDE if port + BESIDE <= 65535 else port - BESIDE
     return tuple(number for number in range(first, first + 7) if number <= 65535)
+
+
+def own_user(name: str) -> str:
+    """`sglang-NAME`; for a name that is too long for a user, or that is taken, with a digest."""
+    user = f"sglang-{name}"
+    if len(user) <= LONGEST_USER and user != BUILD_USER:
+        return user
+    digest = hashlib.sha256(name.encode()).hexdigest()[:8]
+    return f"{user[: LONGEST_USER - 9]}-{digest}"
 
 
 def tidy(path: str) -> str:

@@ -143,6 +143,8 @@ class EngineSpec:
     reachable_at: str | None
     preflight: Preflight
     hardening: Literal["baseline", "strict"]
+    user_is_named: bool = True
+    """By the inventory; else `user` is the engine's own, and what runs may have another."""
 
     @property
     def unit(self) -> str:

@@ -8,7 +8,7 @@ execute each read it for themselves: between the plan and its confirmation the h
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import gevent
@@ -123,16 +123,23 @@ def snapshot(request: JSON) -> JSON | None:
 
 
 def read(from_input: bool = False, stdin: str = "") -> JSON | None:
-    """The probe's document; None when the host has failed over it.
+    """The probe's document; None when the host has failed over it."""
+    probe = HostProbe()
+    return ask(probe.command(from_input), probe.process, stdin)
+
+
+def ask(
+    command: StringCommand, process: Callable[[list[str]], JSON], stdin: str = ""
+) -> JSON | None:
+    """What `process` makes of a command's output; None when the host has failed over it.
 
     Not pyinfra's get_fact: that names a class of ours and no next step.
     """
-    probe = HostProbe()
     try:
         # A host that never ends a command fails, too.
         with gevent.Timeout(FACT_S + 10, TimeoutError):
-            ok, output = run(probe.command(from_input), stdin)
-        document = probe.process(output.stdout_lines) if ok else None
+            ok, output = run(command, stdin)
+        document = process(output.stdout_lines) if ok else None
     except TimeoutError:
         fail_host(f"sglangctl probe did not end within {FACT_S} s: check the host (top, dmesg)")
         return None

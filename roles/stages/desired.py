@@ -9,13 +9,14 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any
 
 from jinja2 import TemplateError
 from pyinfra.context import host
 
+from roles.engine import users
 from roles.engine.desired import DesiredEngine, desired_engine
 from roles.host.managed import Managed, ManagedDirectory, ManagedFile
 from roles.inventory import render
@@ -83,8 +84,13 @@ def desired_host(deploy: str) -> DesiredHost | None:
     """The current host as it is wanted; None when this host has failed (and has been told why)."""
     if not inventory_is_right(deploy, Need.FILES):
         return None
+    spec: HostSpec = host.data.get("sglang_host")
+    now = users.ask(spec.engines)
+    if now is None:
+        return None
     try:
-        desired = make(host.data.get("sglang_host"), sudo=bool(host.data.get("_sudo")))
+        spec = replace(spec, engines=users.settled(spec.engines, now))
+        desired = make(spec, sudo=bool(host.data.get("_sudo")))
     except CANNOT_RENDER as error:
         fail_host(f"the inventory cannot be rendered, nothing was changed: {error}")
         return None

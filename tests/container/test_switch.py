@@ -123,7 +123,7 @@ def test_a_dry_run_against_a_bare_host_shows_everything_and_changes_nothing(
         f'+model-path: "{MODEL}"',
         "+api-key: ***",
         '+  "name": "chat",',
-        "user sglang: new",
+        "user sglang-chat: new",
         "restart of chat: no release is live yet",
     ):
         assert line in text_of(done), line
@@ -405,13 +405,17 @@ def test_remove_takes_everything_of_ours_and_nothing_else(host: Host, inventory:
     assert done.returncode == 0, text_of(done)
     planned = set(re.findall(r"\] +remove (/\S+|user \S+)", text_of(dry)))
     assert planned == set(re.findall(r"\] +removed (/\S+|user \S+)", text_of(done)))
-    assert {"/etc/systemd/system/sglang-chat.service", "user sglang"} <= planned
+    assert {
+        "/etc/systemd/system/sglang-chat.service",
+        "user sglang-chat",
+        "user sglang-build",
+    } <= planned
     left = host.exec(
         "sh",
         "-c",
         "ls -d /etc/sglangctl /var/lib/sglangctl /var/log/sglang /var/cache/sglang /opt/sglang "
         "/usr/local/bin/sglangctl /usr/local/lib/sglangctl /etc/systemd/system/*sglang* "
-        "/etc/tmpfiles.d/*sglang* /etc/logrotate.d/*sglang* 2>/dev/null; getent passwd sglang",
+        "/etc/tmpfiles.d/*sglang* /etc/logrotate.d/*sglang* 2>/dev/null; getent passwd sglang-chat sglang-build",
         check=False,
     ).stdout
     assert left == "", left

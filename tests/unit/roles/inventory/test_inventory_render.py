@@ -121,7 +121,7 @@ def test_the_manifest_names_what_the_release_needs() -> None:
         "packages": ["sglang==0.5.23"],
         "model": "/m",
         "drafter": "/d",
-        "user": "sglang",
+        "user": "sglang-e",
         "files": ["engine.env", "engine.yaml", "nccl.env", "sglang.service"],
     }
 
