@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import io
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -17,6 +16,7 @@ from roles.remote.limits import TooMuchOutput
 from roles.remote.link import Link, LinkLost
 from roles.remote.shape import WrongShape
 from roles.remote.steps import run_step
+from roles.remote.transfer import Moving, watched
 from roles.remote.upload import upload
 from sglangctl.state.journal import Event
 from sglangctl.util.values import digits
@@ -38,7 +38,7 @@ class Ended:
         return "; ".join(line.strip() for line in self.lines if line.strip()) or "nothing was said"
 
 
-class Bounded(io.FileIO):
+class Bounded(Moving):
     """A new file that takes so many bytes: a host may send without end."""
 
     def __init__(self, path: Path, limit: int = LARGEST) -> None:
@@ -127,13 +127,15 @@ class KernelHost:
 
     def send(self, source: Path, path: str) -> None:
         """A large file; HostFailed."""
-        if not self.host.put_file(str(source), path, _sudo=self.sudo):
+        with Moving(source, "r") as file, watched(file, f"{source.name} to {path}"):
+            done = self.host.put_file(file, path, _sudo=self.sudo)
+        if not done:
             raise HostFailed(f"{source.name} cannot be copied to {path}: is the disk full?")
 
     def fetch(self, path: str, target: Path) -> None:
         """A file of the host onto the controller; HostFailed, also for one that does not end."""
         try:
-            with Bounded(target) as file:
+            with Bounded(target) as file, watched(file, f"{path} from {self.host.name}"):
                 done = self.host.get_file(path, file, _sudo=self.sudo)
         except OSError as error:
             raise HostFailed(f"{path} cannot be copied to {target}: {error}") from None
