@@ -13,6 +13,7 @@ from pathlib import Path
 import pytest
 
 from sglangctl.proc import procfs
+from sglangctl.state.paths import Paths
 from sglangctl.util.errors import Unusable
 from sglangctl.watch import lock as watch_lock
 from tests.support import watched as support
@@ -20,6 +21,9 @@ from tests.support.engine_host import free_port, log_of, write_config
 from tests.support.holding import as_user, passable
 from tests.support.tiny_engine import running
 from tests.support.waiting import catches, until
+
+PLANTED = "sk-planted-0123456789"
+STRANGER = Path(__file__).parents[3] / "support" / "stranger.py"
 
 
 @pytest.fixture
@@ -106,6 +110,33 @@ def test_another_server_s_answer_is_not_ours(root: Path, port: int) -> None:
         with pytest.raises(subprocess.TimeoutExpired):
             wait.wait(1.5)  # seven times as long as it takes to ask
         wait.kill()
+
+
+@pytest.mark.parametrize("whose", ["a stranger's", "the engine's"])
+def test_a_stranger_on_the_port_never_gets_the_key(root: Path, port: int, whose: str) -> None:
+    """Without a watch it asks for itself; the same listener as the engine's process is asked with the
+    key, so that this test would see it."""
+    record, release = root / "record", Paths(root).current("tiny")
+    release.mkdir(parents=True)
+    (release / "engine.yaml").write_text(f'api-key: "{PLANTED}"\n')
+    listener = [sys.executable, str(STRANGER), "127.0.0.1", str(port), str(record)]
+    with (
+        subprocess.Popen(
+            listener, stdout=subprocess.PIPE, text=True, start_new_session=True
+        ) as stranger,
+        running(free_port(), "--load-s", "60") as engine,
+    ):
+        assert stranger.stdout is not None and int(stranger.stdout.readline()) == port
+        ours = engine if whose == "a stranger's" else stranger
+        with start("--pid", str(ours.pid)) as wait:
+            try:
+                enough = 1 if ours is stranger else 2
+                until(lambda: record.exists() and record.read_text().count("GET /") >= enough)
+            finally:
+                wait.kill()
+                stranger.kill()
+            assert wait.stderr is not None and PLANTED not in wait.stderr.read()
+    assert (f"Bearer {PLANTED}" in record.read_text()) == (whose == "the engine's")
 
 
 def test_the_deadline(root: Path, port: int) -> None:

@@ -14,7 +14,8 @@ from pathlib import Path
 import pytest
 
 from sglangctl.engine import peer
-from sglangctl.engine.generate import generate
+from sglangctl.engine.accept_length import measure
+from sglangctl.engine.generate import Generation, generate
 from sglangctl.engine.http import Endpoint, ask
 from sglangctl.engine.readiness_facts import gather
 from sglangctl.masking.masker import Masker
@@ -62,6 +63,21 @@ def test_a_stranger_is_asked_without_the_key(tmp_path: Path, host: str) -> None:
         # The same server as the engine's own process: the key is what it is asked with.
         assert ask(where(port, pid, host=host), "/v1/models", 5).status == 200
     assert f"Authorization: Bearer {KEY}" in record.read_text()
+
+
+def test_a_stranger_is_asked_without_the_key_for_the_accept_length(tmp_path: Path) -> None:
+    """All ways of measuring: the counters, the chat answer, /generate; and the chat streams."""
+    record = tmp_path / "record"
+    for first in (Generation(200, None, 0.1), Generation(200, None, 0.1, tokens=9, verify_calls=3)):
+        with stranger(record) as (pid, port):
+            for ours, given in ((os.getpid(), False), (pid, True)):
+                record.unlink(missing_ok=True)
+                measure(where(port, ours), "tiny", Readiness(), 5, first)
+                text = record.read_text()
+                paths = ("/metrics", "/v1/chat/completions", "/generate")
+                asked = paths[1:2] if first.verify_calls else paths
+                assert all(f" {path} HTTP" in text for path in asked), text
+                assert (KEY in text) == given
 
 
 def test_a_stranger_with_tls_neither(tmp_path: Path) -> None:
