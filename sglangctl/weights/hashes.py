@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import errno
 import hashlib
 import os
 import re
+import stat
 from collections.abc import Mapping
 from concurrent.futures import ThreadPoolExecutor, as_completed
 from dataclasses import dataclass
@@ -20,6 +22,8 @@ CHUNK = 8 * 1024 * 1024
 SHA256 = re.compile(r"[0-9a-f]{64}")
 LINE = re.compile(r"([0-9a-fA-F]{64}) [ *](.+)")
 """A line of sha256sum(1)."""
+METADATA_LIMIT = 64 * 1024
+"""Bytes of three lines, by far."""
 HUB = ".cache/huggingface/download"
 """Where huggingface_hub keeps, for `hf download --local-dir`, FILE.metadata: commit, etag, time; of
 a file in LFS the etag is its sha256."""
@@ -59,7 +63,8 @@ def from_hub(folder: Path) -> dict[str, str]:
         if not name.endswith(".metadata"):
             continue
         try:
-            lines = (folder / HUB / name).read_text(encoding="utf-8").split("\n")
+            with open(folder / HUB / name, "rb", opener=_without_waiting) as file:
+                lines = file.read(METADATA_LIMIT).decode("utf-8").split("\n")
         except (OSError, UnicodeDecodeError):
             continue
         if len(lines) >= 2 and SHA256.fullmatch(lines[1].strip()):
@@ -130,13 +135,20 @@ def verify(
 
 
 def digest(path: Path) -> str:
-    """The file's sha256 as hex. OSError."""
+    """The file's sha256 as hex. OSError, also for what is no plain file: a pipe or a device that
+    somebody put into a folder of weights never ends."""
     total = hashlib.sha256()
-    with open(path, "rb", buffering=0) as file:
+    with open(path, "rb", buffering=0, opener=_without_waiting) as file:
+        if not stat.S_ISREG(os.fstat(file.fileno()).st_mode):
+            raise OSError(errno.EINVAL, "is no plain file", str(path))
         buffer = memoryview(bytearray(CHUNK))
         while length := file.readinto(buffer):
             total.update(buffer[:length])
     return total.hexdigest()
+
+
+def _without_waiting(path: str, flags: int) -> int:
+    return os.open(path, flags | os.O_NONBLOCK | os.O_CLOEXEC)
 
 
 def _compared(name: str, wanted: str, found: str) -> list[Finding]:
