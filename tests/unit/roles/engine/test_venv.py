@@ -133,7 +133,8 @@ def test_no_python_of_a_venv_is_started_by_root(
         return []
 
     monkeypatch.setattr(engine_venv, "run_step", step)
-    monkeypatch.setattr(engine_venv, "say", lambda *words: None)
+    for name in ("say", "keep"):
+        monkeypatch.setattr(engine_venv, name, lambda *words: None)
     venv = Venv("/opt/sglang/venvs/x", "/opt/py/bin/python3", ("sglang==1",), user="kimi")
     engine_venv.build_venv(cast("Host", None), venv, False, live)
     (line,) = started

@@ -1,4 +1,4 @@
-"""Code of others with one user's rights; the unit itself is in tests/container/test_confined.py."""
+"""Code of others with one user's rights; the unit itself is in tests/container/test_confined_on_host.py."""
 
 from __future__ import annotations
 

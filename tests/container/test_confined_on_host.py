@@ -97,7 +97,8 @@ def test_a_source_package_is_built_and_installed_without_root(
         return []
 
     monkeypatch.setattr(engine_venv, "run_step", step)
-    monkeypatch.setattr(engine_venv, "say", lambda *words: None)
+    for name in ("say", "keep"):
+        monkeypatch.setattr(engine_venv, name, lambda *words: None)
     venv = engine_venv.Venv(
         "/opt/sglang/venvs/0123456789abcdef",
         "python3",
