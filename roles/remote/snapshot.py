@@ -13,7 +13,7 @@ from typing import Any
 
 import gevent
 from paramiko import SSHException
-from pyinfra.api import FactBase, StringCommand
+from pyinfra.api import FactBase, Host, StringCommand
 from pyinfra.api.arguments import CONNECTOR_ARGUMENT_KEYS, pop_global_arguments
 from pyinfra.api.command import QuoteString
 from pyinfra.api.exceptions import FactProcessError
@@ -119,6 +119,12 @@ def snapshot(request: JSON) -> JSON | None:
             document[RUNS] = not absent
         cached[phase] = document
     found: JSON | None = cached[phase]
+    return found
+
+
+def prepared(target: Host) -> JSON | None:
+    """What the host said before anything was done; None where it was not asked, or said nothing."""
+    found: JSON | None = target.connector_data.get(KEY, {}).get("prepare")
     return found
 
 

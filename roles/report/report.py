@@ -23,6 +23,11 @@ from pyinfra.api.state import BaseStateCallback
 from pyinfra.context import ctx_state, state
 
 from roles.remote import failing
+from roles.remote.serving import engines_now
+from roles.remote.shape import JSON
+from roles.remote.snapshot import prepared
+from roles.report import last_screen
+from roles.report.quiet import Quiet
 from roles.report.result import LISTS, RESULTS
 
 VERSION = 1
@@ -40,6 +45,10 @@ class Report(BaseStateCallback):
     def __init__(self, state: State, deploy: str) -> None:
         self.state, self.deploy = state, deploy
         self.gone: set[Host] = set()
+        self.now: dict[str, list[JSON] | None] = {}
+        """Host -> what it said of its engines after its failure."""
+        self.quiet = Quiet()
+        logger.addFilter(self.quiet)
         atexit.register(self.finish)
 
     def host_disconnect(self, state: State, host: Host) -> None:  # type: ignore[override]
@@ -47,16 +56,45 @@ class Report(BaseStateCallback):
         if self.gone >= set(state.activated_hosts):
             self.finish()
 
+    def operation_host_error(  # type: ignore[override]
+        self, state: State, host: Host, op_hash: str, retry_count: int = 0, max_retries: int = 0
+    ) -> None:
+        self.now[host.name] = engines_now(state, host)
+
     def finish(self) -> None:
-        """Write it, once."""
+        """Write it, once, and say the last words on the hosts that failed."""
         atexit.unregister(self.finish)
         if not self.state.is_executing and not failing.MESSAGES:
             return  # a plan: nothing was done
+        file = None
         try:
-            folder = new_folder(Path(os.environ.get(FOLDER_VARIABLE, "reports")))
-            write(folder / "report.json", document(self.state, self.deploy))
+            file = new_folder(Path(os.environ.get(FOLDER_VARIABLE, "reports"))) / "report.json"
+            write(file, document(self.state, self.deploy))
         except OSError as error:
+            file = None
             logger.error(f"the report cannot be written: {error}")
+        for host in self.state.inventory:
+            if host.name in failing.MESSAGES:
+                self.say_last(host, None if file is None else str(file))
+
+    def say_last(self, host: Host, file: str | None) -> None:
+        engines = (prepared(host) or {}).get("engines") or {}
+        failure = last_screen.Failure(
+            host=host.name,
+            deploy=self.deploy,
+            messages=failing.MESSAGES[host.name],
+            touched=host.name in self.now,
+            engines=self.now.get(host.name),
+            before=[
+                name
+                for name, one in engines.items()
+                if (one.get("releases") or {}).get("current") is not None
+            ],
+        )
+        logger.error(f"--> {host.name} failed")
+        for line in last_screen.lines(failure, file):
+            logger.info(line)
+        self.quiet.told = True
 
 
 def report_once(deploy: str) -> None:

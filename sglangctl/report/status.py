@@ -34,6 +34,10 @@ class EngineStatus:
     restarts: int | None
     watch: str | None
     """ActiveState of the watch's unit."""
+    since: float | None
+    """When it began to serve, else when its unit came to its present state; in Unix seconds."""
+    tries: int | None
+    """How often systemd starts it before it gives up."""
     start: str | None
     """The start's folder below starts/."""
     outcome: str | None
@@ -73,6 +77,8 @@ def look(engine: EngineConfig, paths: Paths) -> EngineStatus:
         "sub": unit.sub if unit else None,
         "restarts": unit.restarts if unit else None,
         "watch": watch.active if watch else None,
+        "since": in_unix(unit.changed) if unit else None,
+        "tries": unit.number("StartLimitBurst") if unit else None,
     }
     start = starts.to_tell_of(engine.name, unit, paths)
     if start is None:
@@ -98,7 +104,16 @@ def look(engine: EngineConfig, paths: Paths) -> EngineStatus:
         notes = [] if outcome == "failed" else doubts(engine.name, watch, seen_s)
         status = 2 if notes else 0 if outcome in SERVED else 1
         notes += unproven(engine, told)
+    if told.get("serving_s") is not None:
+        basis["since"] = round(time.time() - told["serving_s"], 3)
     return EngineStatus(**basis, start=start, seen_s=seen_s, notes=notes, exit=status, **told)
+
+
+def in_unix(monotonic: float | None) -> float | None:
+    """Unix seconds of a time on time.monotonic()."""
+    if monotonic is None:
+        return None
+    return round(time.time() - time.monotonic() + monotonic, 3)
 
 
 def after_stop(engine: EngineConfig, unit: Unit) -> list[str]:

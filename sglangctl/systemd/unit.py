@@ -24,6 +24,8 @@ PROPERTIES = (
     "InvocationID",
     "NRestarts",
     "Restart",
+    "StartLimitBurst",
+    "StateChangeTimestampMonotonic",
     "MainPID",
     "ExecMainPID",
     "ExecMainCode",
@@ -142,6 +144,12 @@ class Unit:
     def started(self) -> float | None:
         """When the last main process was started, on time.monotonic(); None: never."""
         microseconds = self.number("ExecMainStartTimestampMonotonic")
+        return microseconds / 1e6 if microseconds else None
+
+    @property
+    def changed(self) -> float | None:
+        """When it came to its present state, on time.monotonic(); None: never."""
+        microseconds = self.number("StateChangeTimestampMonotonic")
         return microseconds / 1e6 if microseconds else None
 
     @property

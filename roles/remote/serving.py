@@ -1,0 +1,42 @@
+"""What a host says of its engines right after a failure: `sglangctl status --json`. Asked once,
+quietly: a host that does not answer has failed already."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import gevent
+from paramiko import SSHException
+from pyinfra.api import Host, State, StringCommand
+from pyinfra.api.arguments import CONNECTOR_ARGUMENT_KEYS, pop_global_arguments
+from pyinfra.api.command import QuoteString
+
+from roles.remote import program
+from roles.remote.shape import JSON, WrongShape, parsed
+
+LOOK_S = 20
+"""A host that hangs must not keep the last words back."""
+
+
+def engines_now(state: State, host: Host) -> list[JSON] | None:
+    """The documents of EngineStatus, of which the names are text; None where the host did not
+    answer, or has no program of ours yet."""
+    found, _ = pop_global_arguments(state, host, {"_timeout": LOOK_S})
+    given: dict[str, Any] = dict(found)
+    arguments = {key: given[key] for key in CONNECTOR_ARGUMENT_KEYS if key in given}
+    line = StringCommand(*program.PYTHON, QuoteString(program.path()), "status --json")
+    try:
+        with gevent.Timeout(LOOK_S + 5, TimeoutError):
+            _, output = host.run_shell_command(line, **arguments)
+        # Its exit status tells whether they serve.
+        return named(parsed("\n".join(output.stdout_lines)))
+    except (OSError, EOFError, SSHException, WrongShape):
+        return None
+
+
+def named(document: Any) -> list[JSON] | None:
+    """The engines of a status document; None for what is none."""
+    engines = document.get("status") if isinstance(document, dict) else None
+    if not isinstance(engines, list):
+        return None
+    return [one for one in engines if isinstance(one, dict) and isinstance(one.get("name"), str)]

@@ -1,0 +1,117 @@
+"""The last screen of a failure: what failed, what serves now, the way back, the evidence. Pure."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from roles.remote.shape import JSON
+from sglangctl.diagnosis.outcomes import SERVED
+from sglangctl.util.terminal import cut, harmless
+from sglangctl.util.values import number
+
+WIDTH = 240
+"""Of what failed: a log line can have kilobytes."""
+DEPLOY = "pyinfra inventory.py deploys/{}.py --limit {}"
+
+
+@dataclass(frozen=True)
+class Failure:
+    """One host that failed."""
+
+    host: str
+    deploy: str
+    """The deploy's name, without .py."""
+    messages: Sequence[str]
+    """As they were printed, in their order."""
+    touched: bool
+    """Whether operations were executed on it."""
+    engines: Sequence[JSON] | None = None
+    """What the host said of its engines afterwards (sglangctl status --json); None: nothing."""
+    before: Sequence[str] = ()
+    """Engines that have a release to go back to."""
+
+
+def lines(failure: Failure, report: str | None) -> list[str]:
+    """Four lines; `report` is the path of the report, None where it could not be written."""
+    down = [one for one in failure.engines or () if not serves(one)]
+    see = [report] if report else []
+    if failure.engines is not None:
+        names = [one["name"] for one in down] or [one["name"] for one in failure.engines]
+        see += [f"on {failure.host}: sglangctl bundle {name}" for name in names[:3]]
+    return [
+        f"what failed: {harmless(what_failed(failure.messages))}",
+        f"serves now:  {harmless(serving(failure))}",
+        f"way back:    {harmless(way_back(failure, [one['name'] for one in down]))}",
+        f"evidence:    {harmless('; '.join(see) or 'see above')}",
+    ]
+
+
+def what_failed(messages: Sequence[str]) -> str:
+    """The first sentence of the first failure, and the log line that decided it."""
+    texts = [line.strip() for message in messages[:1] for line in message.splitlines()]
+    texts = [line for line in texts if line] or ["see above"]
+    head = " ".join(texts[:2]) if texts[0].endswith(":") else texts[0]
+    shown = next((line[1:].strip() for line in texts[1:] if line[:1] in "|>"), None)
+    return cut(head if shown is None else f"{head} | {shown}", WIDTH)
+
+
+def serves(engine: JSON) -> bool:
+    return engine.get("outcome") in SERVED and engine.get("active") == "active"
+
+
+def serving(failure: Failure) -> str:
+    """Each engine of the host: since when it serves, or since when it does not."""
+    if not failure.touched:
+        return "what served before: nothing was changed"
+    if failure.engines is None:
+        return "unknown: the host did not answer"
+    parts = [of_engine(one) for one in failure.engines]
+    if not any(serves(one) for one in failure.engines):
+        parts.insert(0, "no engine of ours")
+    return "; ".join(parts)
+
+
+def of_engine(engine: JSON) -> str:
+    """`chat since 02:56:10 UTC`, or what it is instead and whether systemd goes on."""
+    name, since = engine["name"], clock(number(engine.get("since")))
+    if serves(engine):
+        return f"{name} since {since}"
+    state = f"{engine.get('active') or 'unknown'}/{engine.get('sub') or 'unknown'}"
+    text = f"{name} is {state} since {since}"
+    if engine.get("sub") == "auto-restart":
+        tries, limit = number(engine.get("restarts")), number(engine.get("tries"))
+        which = f" ({tries + 2:.0f} of {limit:.0f})" if tries is not None and limit else ""
+        return f"{text}; systemd tries again{which}"
+    if engine.get("active") == "failed":
+        return f"{text}; systemd does not try again"
+    return text
+
+
+def way_back(failure: Failure, down: Sequence[str]) -> str:
+    """A command, or why none is needed."""
+    again = DEPLOY.format(failure.deploy, failure.host)
+    if failure.deploy in ("stop", "remove", "rollback"):
+        return f"again: {again}"
+    if not failure.touched:
+        return f"none is needed; put it right, then: {again}"
+    if failure.engines is None:
+        return f"look at it when it answers: {DEPLOY.format('verify', failure.host)}"
+    if not down:
+        return f"none is needed: every engine serves; put it right, then: {again}"
+    if set(down) & set(failure.before):
+        return DEPLOY.format("rollback", failure.host)
+    return f"there is no release before this one; put it right, then: {again}"
+
+
+def clock(seconds: float | None) -> str:
+    """`02:56:10 UTC`, with the day where it is another one; of the host's clock."""
+    if seconds is None:
+        return "an unknown time"
+    try:
+        at = time.gmtime(seconds)
+    except (OverflowError, OSError, ValueError):
+        return "an unknown time"
+    today = time.strftime("%Y-%m-%d", at) == time.strftime("%Y-%m-%d", time.gmtime(time.time()))
+    return time.strftime("%H:%M:%S UTC" if today else "%Y-%m-%d %H:%M:%S UTC", at)

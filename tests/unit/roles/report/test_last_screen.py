@@ -1,0 +1,119 @@
+"""The last screen of a failure says what failed, what serves, the way back and the evidence."""
+
+from __future__ import annotations
+
+import logging
+import time
+from dataclasses import replace
+from typing import Any
+
+import pytest
+
+from roles.remote.serving import named
+from roles.report import last_screen
+from roles.report.quiet import Quiet
+
+MESSAGE = (
+    "chat: it failed while loading: the disk is full (disk-full)\nsomething\n> OSError: [Errno 28]"
+)
+NOON = 1796000000.0
+FAILED = last_screen.Failure(
+    host="gpu1",
+    deploy="sglang",
+    messages=[MESSAGE, "a later one"],
+    touched=True,
+    engines=[{"name": "chat", "outcome": "failed", "active": "failed", "sub": "failed"}],
+)
+
+
+def told(failure: last_screen.Failure) -> list[str]:
+    found = last_screen.lines(failure, "reports/1/report.json")
+    assert len(found) == 4
+    return found
+
+
+def engine(**fields: Any) -> list[dict[str, Any]]:
+    return [{"name": "chat", **fields}]
+
+
+def test_the_deciding_line_stands_beside_what_failed() -> None:
+    what = told(FAILED)[0]
+    assert "disk-full" in what and "OSError: [Errno 28]" in what and "a later one" not in what
+
+
+def test_a_heading_takes_its_first_line_along() -> None:
+    wrong = replace(FAILED, messages=["the inventory is wrong, nothing was changed:\nprot: typo"])
+    assert "prot: typo" in told(wrong)[0]
+
+
+def test_what_a_host_says_cannot_write_to_the_terminal() -> None:
+    hostile = replace(FAILED, messages=["\x1b[2J"], engines=engine(active="\x1b]0;x\x07"))
+    assert not any("\x1b" in line or "\x07" in line for line in told(hostile))
+
+
+@pytest.mark.parametrize(
+    ("fields", "words"),
+    [
+        ({"outcome": "ready", "active": "active", "since": NOON}, ["chat since 2026-11-30"]),
+        ({"outcome": "ready", "active": "failed", "sub": "failed"}, ["no engine", "not try again"]),
+        (
+            {"active": "activating", "sub": "auto-restart", "restarts": 0, "tries": 3},
+            ["no engine of ours", "systemd tries again (2 of 3)"],
+        ),
+        ({"active": "activating", "sub": "auto-restart", "restarts": "x"}, ["tries again"]),
+        ({"since": 1e300}, ["an unknown time"]),
+    ],
+)
+def test_what_serves_now(
+    fields: dict[str, Any], words: list[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(time, "time", lambda: NOON + 1e7)
+    now = told(replace(FAILED, engines=engine(**fields)))[1]
+    for word in words:
+        assert word in now
+
+
+def test_the_way_back() -> None:
+    assert "no release before" in told(FAILED)[2]
+    assert "deploys/rollback.py --limit gpu1" in told(replace(FAILED, before=["chat"]))[2]
+    serving = replace(FAILED, engines=engine(outcome="ready", active="active"), before=["chat"])
+    assert "none is needed: every engine serves" in told(serving)[2]
+    assert "deploys/verify.py --limit gpu1" in told(replace(FAILED, engines=None))[2]
+    assert "deploys/stop.py --limit gpu1" in told(replace(FAILED, deploy="stop"))[2]
+
+
+def test_nothing_was_begun() -> None:
+    before = told(replace(FAILED, touched=False, engines=None))
+    assert "nothing was changed" in before[1] and "none is needed" in before[2]
+
+
+def test_the_evidence() -> None:
+    line = told(FAILED)[3]
+    assert "reports/1/report.json" in line and "on gpu1: sglangctl bundle chat" in line
+    assert "see above" in last_screen.lines(replace(FAILED, engines=None), None)[3]
+
+
+@pytest.mark.parametrize("document", [None, [], {"status": {}}, {"status": 1}, {"v": 1}])
+def test_a_host_that_answers_with_something_else(document: Any) -> None:
+    assert named(document) is None
+
+
+def test_entries_without_a_name_are_left_out() -> None:
+    assert named({"status": [1, {"name": 3}, {"name": "chat"}]}) == [{"name": "chat"}]
+
+
+def passed(quiet: Quiet, text: str) -> str | None:
+    record = logging.LogRecord("x", logging.ERROR, "", 0, text, (), None)
+    return record.msg if quiet.filter(record) else None
+
+
+def test_pyinfra_names_no_line_of_the_code_and_counts_no_commands() -> None:
+    quiet = Quiet()
+    crash = "--> pyinfra error in /a/b c.py line 12: No hosts remaining!"
+    assert passed(quiet, crash) == "--> pyinfra error: No hosts remaining!"
+    styled = "[gpu1] \x1b[31mError: \x1b[0mexecuted 0 commands"
+    assert passed(quiet, styled) == "[gpu1] \x1b[31mFailed"
+    quiet.told = True
+    assert passed(quiet, crash) is None
+    assert passed(quiet, "--> pyinfra error: Over 0% of hosts failed (50%)") is None
+    assert passed(quiet, "--> pyinfra error: something else") is not None
