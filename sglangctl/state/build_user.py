@@ -6,6 +6,8 @@ What this user fills is root's afterwards, and nobody else can write there.
 
 from __future__ import annotations
 
+import configparser
+import io
 import os
 import pwd
 import re
@@ -25,8 +27,9 @@ KEPT = re.compile(
     "(?i:(?:https?|all|no)_proxy)"
 )
 """Variables of root's that pip needs to reach its index."""
-CONFIGURATION = (".config/pip/pip.conf", ".pip/pip.conf")
-"""Of root's pip: how to reach a private index. The user gets a copy, as build scripts always did."""
+GLOBAL = ("etc/xdg/pip/pip.conf", "etc/pip.conf")
+CONFIGURATION = (".pip/pip.conf", ".config/pip/pip.conf")
+"""In root's home. How to reach a private index: the user gets a copy, as build scripts always did."""
 CHOWN_S = 600.0
 """For an environment of a hundred thousand files."""
 
@@ -117,17 +120,31 @@ def _call(argv: list[str]) -> None:
 
 
 def _settings(paths: Paths) -> Path | None:
-    """A copy of root's pip.conf that the build user can read; None without one."""
+    """All settings of root's pip in a file that the build user can read; None without any.
+
+    A file with an index's password is readable for root alone, and pip ignores what it cannot read.
+    Failed where one is not in pip's format.
+    """
     named = os.environ.get("PIP_CONFIG_FILE")
-    home = Path(pwd.getpwuid(0).pw_dir)
-    copy = paths.root / "var/cache/sglangctl/pip.conf"
-    for source in [Path(named)] if named else [home / name for name in CONFIGURATION]:
+    if named == os.devnull:
+        return Path(named)  # as pip has it: no file at all
+    home = pwd.getpwuid(0).pw_dir.strip("/")
+    sources = [paths.root / name for name in (*GLOBAL, *(f"{home}/{own}" for own in CONFIGURATION))]
+    # Later ones win, as in pip.
+    merged = configparser.RawConfigParser()
+    for source in [*sources, *([Path(named)] if named else [])]:
         try:
-            content = source.read_bytes()
+            merged.read_string(source.read_text(encoding="utf-8"), str(source))
         except OSError:
             continue
-        write_atomic(copy, content, 0o640)
-        os.chown(copy, 0, pwd.getpwnam(NAME).pw_gid)
-        return copy
-    copy.unlink(missing_ok=True)
-    return None
+        except (configparser.Error, UnicodeDecodeError) as error:
+            said = str(error).splitlines()[0]
+            raise Failed(f"{source} is no configuration of pip: {said}; mend it") from None
+    copy = paths.root / "var/cache/sglangctl/pip.conf"
+    if not merged.sections():
+        copy.unlink(missing_ok=True)
+        return None
+    text = io.StringIO()
+    merged.write(text)
+    write_atomic(copy, text.getvalue().encode(), 0o640, 0, pwd.getpwnam(NAME).pw_gid)
+    return copy

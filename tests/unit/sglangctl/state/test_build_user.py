@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import configparser
 import os
+import pwd
 import stat
 import tempfile
 from collections.abc import Iterator
@@ -76,6 +78,43 @@ def test_the_way_to_a_private_index_is_handed_over(
     monkeypatch.setenv("PIP_CONFIG_FILE", "/nonexistent")
     build_user.run(["true"], Paths(root), limit_s=30)
     assert not copy.exists()
+
+
+def test_settings_that_only_root_can_read_are_handed_over_and_merged_as_pip_does(
+    root: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.delenv("PIP_CONFIG_FILE", raising=False)
+    home = root / pwd.getpwuid(0).pw_dir.strip("/") / ".config/pip"
+    for folder, text in (
+        (root / "etc", "[global]\nindex-url = https://u:secret@index.example/\ncert = /ca.pem\n"),
+        (
+            home,
+            "[global]\ntimeout = 5\ncert = /own.pem\n[install]\nfind-links =\n    /a\n    /b%%\n",
+        ),
+    ):
+        folder.mkdir(parents=True)
+        (folder / "pip.conf").write_text(text)
+        (folder / "pip.conf").chmod(0o600)
+    ended = build_user.run(["sh", "-c", 'cat "$PIP_CONFIG_FILE"'], Paths(root), limit_s=30)
+    parser = configparser.RawConfigParser()
+    parser.read_string(ended.stdout.decode())
+    assert dict(parser["global"]) == {
+        "index-url": "https://u:secret@index.example/",
+        "cert": "/own.pem",
+        "timeout": "5",
+    }
+    assert parser["install"]["find-links"].split() == ["/a", "/b%%"]
+    monkeypatch.setenv("PIP_CONFIG_FILE", os.devnull)
+    ended = build_user.run(["sh", "-c", 'echo "$PIP_CONFIG_FILE"'], Paths(root), limit_s=30)
+    assert ended.stdout == b"/dev/null\n"
+
+
+def test_settings_that_are_none_are_a_sentence(root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("PIP_CONFIG_FILE", raising=False)
+    (root / "etc").mkdir()
+    (root / "etc/pip.conf").write_text("index-url = no section\n")
+    with pytest.raises(Failed, match=r"etc/pip\.conf is no configuration of pip"):
+        build_user.run(["true"], Paths(root), limit_s=30)
 
 
 def test_a_build_user_that_is_root_is_refused(root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
