@@ -56,7 +56,9 @@ def drift_of(engine: Mapping[str, Any], name: str) -> Drift:
             replaced.append(f"{unit}, which {name} replaces, {words} again: {verb} it")
     own = engine.get("unit") or {}
     disabled = []
-    if own.get("UnitFileState") not in ENABLED:
+    # After a failed switch it is disabled on purpose: an engine that runs unproven is not committed.
+    failed = (engine.get("state") or {}).get("phase") == "failed"
+    if not failed and own.get("UnitFileState") not in ENABLED:
         disabled.append(f"{engine_unit(name)} does not start at boot: enable it")
     return Drift(tuple(replaced), tuple(disabled))
 

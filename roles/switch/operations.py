@@ -23,6 +23,7 @@ from roles.switch.blockers import blockers
 from roles.switch.decision import Decide, Decision
 from roles.switch.outcome import result_of
 from sglangctl.state.journal import Event
+from sglangctl.switch import before
 from sglangctl.systemd import unit_names
 from sglangctl.systemd.unit_names import watch_unit
 
@@ -130,6 +131,7 @@ def switched(
             *describe(found, bool(state.config.DIFF)),
             f"restart of {name}: {decision}",
             *plan_lines(facts, name),
+            *way_back(facts, name, digest),
         ]
     )
     asked = ["switch", name, f"--to={digest}", f"--reason={decision}"]
@@ -198,6 +200,12 @@ def follow_switch(link: Link, engine: str, ticket: str, at: str | None = None) -
         )
     if status != "0":
         raise HostFailed(last or f"the switch ended with status {status}")
+
+
+def way_back(facts: JSON, engine: str, to: str) -> list[str]:
+    """What a switch to release `to` goes back to where it fails, in a line; none without a plan."""
+    found = ((facts.get("plans") or {}).get(engine) or {}).get("before")
+    return [before.line(before.Before.from_json(found), engine, to)] if found else []
 
 
 def plan_lines(facts: JSON, engine: str) -> list[str]:

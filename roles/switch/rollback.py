@@ -12,7 +12,7 @@ from roles.remote.operation import Commands, operation, read, show, will_fail
 from roles.remote.over_link import over_link
 from roles.remote.program import PYTHON
 from roles.remote.snapshot import JSON, engine_facts, forget
-from roles.switch.operations import START_S, follow_switch, plan_lines
+from roles.switch.operations import START_S, follow_switch, plan_lines, way_back
 
 
 def target_of(engine: JSON) -> str | None:
@@ -40,7 +40,13 @@ def rolled_back(engine: str, request: JSON, sudo: bool = False) -> Commands:
     if target is None:
         yield will_fail(f"{engine} has no release before the live one on this host")
         return
-    show([f"rollback of {engine} to release {target[:12]}", *plan_lines(facts, engine)])
+    show(
+        [
+            f"rollback of {engine} to release {target[:12]}",
+            *plan_lines(facts, engine),
+            *way_back(facts, engine, target),
+        ]
+    )
 
     def run(link: Link) -> None:
         ticket = f"{time.strftime('%Y%m%dT%H%M%SZ', time.gmtime())}-{secrets.token_hex(4)}"

@@ -15,17 +15,21 @@ def of(plan: Plan, situation: Situation) -> tuple[str, ...]:
     return tuple(dict.fromkeys(_notes(plan, situation)))
 
 
-def _notes(plan: Plan, situation: Situation) -> Iterator[str]:
+def by_hand(plan: Plan, situation: Situation) -> list[int]:
+    """Processes of the plan that nothing can start again: without a service and a container."""
     refused = {refusal.pid for refusal in plan.refused if refusal.class_ == ENGINE}
-    by_hand = [
+    return sorted(
         holder.pid
         for holder in situation.holders
         if (holder in plan.processes_to_end and holder.class_ in (ENGINE, FOREIGN))
         or holder.pid in refused
         if not model.is_a_service(holder.system_unit or "") and not holder.container
-    ]
-    if by_hand:
-        pids = ", ".join(map(str, sorted(by_hand)))
+    )
+
+
+def _notes(plan: Plan, situation: Situation) -> Iterator[str]:
+    pids = ", ".join(map(str, by_hand(plan, situation)))
+    if pids:
         yield f"started by hand, without a unit of their own ({pids}): nothing to roll back to"
     for step in plan.units_to_stop:
         for trigger in step.triggered_by:

@@ -23,7 +23,7 @@ from sglangctl.state.config import (
 )
 from sglangctl.state.paths import Paths
 from sglangctl.util import os_errors
-from sglangctl.util.errors import Unusable
+from sglangctl.util.errors import Failed, Unusable
 
 T = TypeVar("T")
 REQUEST = Path("the request")
@@ -69,8 +69,8 @@ class Probe:
     lock: dict[str, Any] | None = None
     """Who has the host's lock, null when nobody has: pid, since, engine, what, sentence."""
     plans: dict[str, Any] = field(default_factory=dict)
-    """Engine -> what its switch would stop and end (`sglangctl free NAME --stop --dry-run`); for
-    the request's `stop` and `remove` what `sglangctl stop NAME` would."""
+    """Engine -> what its switch would stop and end (`sglangctl free NAME --stop --dry-run`), and
+    `before`: what it would go back to (sglangctl/switch/before.py); for the request's `stop` and `remove` what `sglangctl stop NAME` would."""
     removals: dict[str, Any] = field(default_factory=dict)
     """Engine -> what `sglangctl remove NAME` would delete: {lines, refused}."""
     preflight: dict[str, Any] = field(default_factory=dict)
@@ -211,7 +211,7 @@ def _about_engines(found: Probe, part: _Parts, request: Mapping[str, Any], paths
     found.lock = _lock(paths)
     found.listening = _listening(listeners or (), looked)
     found.holders = _holders(looked, host, engines, shown or {})
-    _plans(found, request, host, engines)
+    _plans(found, request, host, engines, paths)
     if ending:
         forecast.look(found.plans, found.removals, ending, host, configured, paths)
     for name in request.get("preflight", ()):
@@ -307,8 +307,10 @@ def _plans(
     request: Mapping[str, Any],
     host: HostConfig,
     engines: Mapping[str, EngineConfig],
+    paths: Paths,
 ) -> None:
     from sglangctl import free
+    from sglangctl.switch import transaction
 
     names, policy = request.get("plan", []), request.get("policy", "declared")
     if policy not in free.POLICIES:
@@ -320,6 +322,13 @@ def _plans(
         # As the switch does it: its own unit is stopped as well.
         plan = free.plan(engines[name], host, _others(engines, name), policy=policy, stop=True)
         found.plans[name] = free.plan_document(plan)
+        if not plan.refused:
+            try:
+                ran = transaction.would_go_back_to(engines[name], plan, paths)
+            except Failed as error:
+                found.reasons[f"before {name}"] = str(error)
+                continue
+            found.plans[name]["before"] = ran.to_json()
 
 
 def _preflight(engine: EngineConfig, found: Probe, paths: Paths) -> list[dict[str, Any]]:

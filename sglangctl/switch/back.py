@@ -71,7 +71,14 @@ def at_boot(name: str, paths: Paths) -> str | None:
         return None
     engine = engine_of(name, state.config) if state.config else load_engine(name, paths)
     if not (engine.rollback and possible(state)):
-        ended = "a reboot interrupted the switch, and nothing ran before it: deploy again"
+        why = "nothing ran before it" if engine.rollback else "`rollback: false`"
+        ended = f"a reboot interrupted the switch ({why}): deploy again"
+        if live.disable_unproven(engine, state.to, paths):
+            live.cancel_start(engine)  # this boot's own
+        elif state.came_from not in (None, state.to):
+            _restored(
+                engine, state, paths
+            )  # cut before the link moved: its unit may be the new one
         release.write_state(name, replace(state, phase="failed", step=None, ended=ended), paths)
         return f"{name}: {ended}"
     before = _restored(engine, state, paths)

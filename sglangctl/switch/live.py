@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
+from sglangctl.state import release
 from sglangctl.state.config import EngineConfig
 from sglangctl.state.files import link_atomic, sync_folder, write_atomic
 from sglangctl.state.paths import Paths
@@ -72,6 +73,18 @@ def enable_resume() -> None:
 def enable(engine: EngineConfig) -> None:
     """From now on the engine and its watch start at boot."""
     _call("enable", "--quiet", "--", watch_unit(engine.name), engine.unit)
+
+
+def disable_unproven(engine: EngineConfig, to: str, paths: Paths) -> bool:
+    """A boot starts what ran before a switch or nothing, and not its release `to`, unless that
+    is known to be good: the unit may be enabled from the release before it. True if it was that."""
+    current, good = (
+        release.link_target(engine.name, link, paths) for link in ("current", "known-good")
+    )
+    unproven = current == to != good
+    if unproven:
+        _call("disable", "--quiet", "--", engine.unit)
+    return unproven
 
 
 def restarts(engine: EngineConfig, paths: Paths, allowed: bool) -> None:

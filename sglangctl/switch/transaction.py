@@ -31,7 +31,7 @@ from sglangctl.state.files import link_atomic
 from sglangctl.state.lock import locked
 from sglangctl.state.paths import Paths
 from sglangctl.state.release import State
-from sglangctl.switch import back, foreign, live
+from sglangctl.switch import back, before, foreign, live
 from sglangctl.switch import unit as switch_unit
 from sglangctl.switch.configure import engine_of, put_config
 from sglangctl.switch.journal import Record, journal_of, now
@@ -145,10 +145,28 @@ def switch(
         raise Failed("nothing was changed. " + "\n".join(free.plan_lines(plan)), status=3)
     state = _recorded(engine, plan, record.say, paths)
     state = replace(state, to=to, policy=policy, reason=reason or None, config=config)
+    ran = before.of(state, plan, engine.rollback)
+    record.say(before.line(ran, engine.name, to))
     try:
         _forward(engine, plan, state, paths, record)
     except (Failed, OSError) as failure:
-        _failed(engine, state, failure, paths, record)
+        _failed(engine, state, ran, failure, paths, record)
+
+
+def would_go_back_to(engine: EngineConfig, plan: Plan, paths: Paths) -> before.Before:
+    """What a switch with this plan would go back to, for a plan. Read-only."""
+    units = [step for step in plan.units_to_stop if step.unit != engine.unit]
+    unit = find(engine.unit)
+    now_here = State(
+        phase="switching",
+        came_from=release.link_target(engine.name, "current", paths),
+        was_running=unit is not None and unit.active in back.RUNNING,
+        stopped=tuple(step.unit for step in units if step.active_state in back.RUNNING),
+        containers=tuple({"name": box.name} for box in plan.containers_to_stop),
+    )
+    known = release.read_state(engine.name, paths)
+    state = now_here if known is None else _with_known(now_here, known)
+    return before.of(state, plan, engine.rollback)
 
 
 def _recorded(engine: EngineConfig, plan: Plan, say: Say, paths: Paths) -> State:
@@ -162,12 +180,11 @@ def _recorded(engine: EngineConfig, plan: Plan, say: Say, paths: Paths) -> State
             + (f", ports {', '.join(map(str, one.ports))}" if one.ports else "")
             + (f", serves {', '.join(one.models)}" if one.models else "")
         )
-    before = release.link_target(engine.name, "current", paths)
     unit = find(engine.unit)
     file = paths.engine_json(engine.name)
     now_here = State(
         phase="switching",
-        came_from=before,
+        came_from=release.link_target(engine.name, "current", paths),
         time=now(),
         foreign=tuple(foreign.as_document(one) for one in found),
         config_before=file.read_text(encoding="utf-8") if file.is_file() else None,
@@ -221,10 +238,10 @@ def _forward(engine: EngineConfig, plan: Plan, state: State, paths: Paths, recor
     step(MOVING)
     if state.config is not None:
         put_config(engine.name, state.config, paths)
-    before = state.came_from
-    live.put_live(engine, to, before, paths)
+    old = state.came_from
+    live.put_live(engine, to, old, paths)
     live.restarts(engine, paths, allowed=False)
-    say(f"release {to[:12]} is live" + (f" (before: {before[:12]})" if before else ""))
+    say(f"release {to[:12]} is live" + (f" (before: {old[:12]})" if old else ""))
     step(STARTING)
     unit = find(engine.unit)
     live.begin_start(engine, paths)
@@ -262,7 +279,12 @@ def _told(outcome: Outcome, engine: EngineConfig) -> list[str]:
 
 
 def _failed(
-    engine: EngineConfig, state: State, failure: Exception, paths: Paths, record: Record
+    engine: EngineConfig,
+    state: State,
+    ran: before.Before,
+    failure: Exception,
+    paths: Paths,
+    record: Record,
 ) -> None:
     """Go back where something served before. Always raises: Failed says what serves now."""
     status = failure.status if isinstance(failure, Failed) else 1
@@ -286,18 +308,26 @@ def _failed(
         # Before systemd may restart it again: one failure is enough.
         back.end_new(engine, paths, record.say)
     nothing = (
-        "nothing ran before it, so nothing serves now"
+        f"nothing to go back to, {before.nothing(ran, str(state.to))}"
         if engine.rollback
         else "`rollback: false`: what ran before stays down"
     )
     _settled(engine, state, f"{first}; {nothing}", paths)
-    raise Failed("\n".join([first, nothing, *more]), status) from None
+    raise Failed("\n".join([first, nothing, _next_boot(engine, state), *more]), status) from None
+
+
+def _next_boot(engine: EngineConfig, state: State) -> str:
+    """What a boot starts, after a switch that ended with nothing that was proven."""
+    shown = map(find, (engine.unit, *state.stopped))
+    units = [one.name for one in shown if one is not None and one.enabled]
+    return f"at the next boot: {', '.join(units) or 'neither it nor what it replaces'} starts"
 
 
 def _settled(engine: EngineConfig, state: State, ended: str, paths: Paths) -> None:
     """The switch is over without a side that serves; the release stays live for a look at it."""
     live.restarts(engine, paths, allowed=True)
     live.reload()
+    live.disable_unproven(engine, str(state.to), paths)
     release.write_state(
         engine.name,
         replace(state, phase="failed", time=now(), step=None, ended=ended, config=None),
@@ -329,9 +359,9 @@ def commit(name: str, digest: str, paths: Paths) -> None:
         live.enable(load_engine(name, paths))  # somebody may have disabled it since
     link_atomic(paths.engine_state(name) / "known-good", f"releases/{digest}")
     # What is younger may be another deploy's, which comes to its switch only now.
-    before = release.staged_at(name, digest, paths)
-    release.prune(name, paths, before)
-    for venv in release.unused_venvs(paths, before=before):
+    since = release.staged_at(name, digest, paths)
+    release.prune(name, paths, since)
+    for venv in release.unused_venvs(paths, before=since):
         shutil.rmtree(venv)
 
 

@@ -45,3 +45,8 @@ def test_a_unit_of_ours_that_was_disabled_is_enabled() -> None:
     found = drift_of({"unit": {**RUNS, "UnitFileState": "disabled"}}, "chat")
     assert found.disabled == ("sglang-chat.service does not start at boot: enable it",)
     assert found.replaced == ()
+
+
+def test_a_unit_that_a_failed_switch_disabled_stays_disabled() -> None:
+    about = {"unit": {**RUNS, "UnitFileState": "disabled"}, "state": {"phase": "failed"}}
+    assert drift_of(about, "chat").lines == []

@@ -21,7 +21,8 @@ from sglangctl.state import release
 from sglangctl.state.config import EngineConfig, load_engine
 from sglangctl.state.files import link_atomic
 from sglangctl.state.paths import Paths
-from sglangctl.switch import back, foreign, live, on_demand, transaction
+from sglangctl.switch import back, before, foreign, live, on_demand, transaction
+from sglangctl.switch.configure import engine_of
 from sglangctl.switch.journal import Record
 from sglangctl.switch.outcome import Outcome
 from sglangctl.switch.transaction import COMMITTING, STEPS, Stopped, Wanted
@@ -91,7 +92,9 @@ class Machine:
     def find(self, name: str) -> Unit:
         state = "active" if name in self.running else "inactive"
         job = name in self.queued
-        return unit(state, invocation_id=str(self.starts), job=job, name=name)
+        boots = "enabled" if name in self.enabled else "disabled"
+        serial = str(self.starts)
+        return unit(state, invocation_id=serial, job=job, name=name, UnitFileState=boots)
 
     def plan(self, engine: EngineConfig, *_: Any, policy: str, stop: bool) -> Plan:
         names = [one for one in (*engine.replaces, engine.unit) if one in self.running]
@@ -274,12 +277,79 @@ def test_without_a_way_back_it_says_that_nothing_serves(
 ) -> None:
     wanted = ran_before(machine, what, rollback=rollback)
     machine.good = {OLD}
-    with pytest.raises(Failed, match=said):
+    with pytest.raises(Failed, match=said) as failed:
         transaction.begin(wanted, machine.paths, machine.record())
     assert machine.serving() == set(), "systemd would try it again"
     assert machine.state.phase == "failed"
     assert machine.live == NEW, "it stays there to be looked at"
     assert (VLLM in machine.enabled) == (what == "vllm"), "a reboot brings back what is enabled"
+    boots = VLLM if what == "vllm" else "neither it nor what it replaces"
+    assert f"at the next boot: {boots} starts" in str(failed.value)
+    machine.reboot()
+    assert machine.serving() == SIDES[what] - {OLD}, "a release that was never proven"
+    stage(machine.paths, OLD)
+
+
+@pytest.mark.parametrize("step", STEPS[:-1])
+def test_a_power_cut_without_a_rollback_boots_nothing_unproven(machine: Machine, step: str) -> None:
+    wanted = ran_before(machine, "ours", rollback=False)
+    machine.cut_at = step
+    with pytest.raises(Cut):
+        transaction.begin(wanted, machine.paths, machine.record())
+    machine.cut_at = None
+    machine.queued.add(UNIT)  # the boot's own start, which waits for this
+    machine.reboot()
+    assert NEW not in machine.serving()
+    assert (UNIT in machine.queued) == (machine.live == OLD)
+    if machine.live == OLD:
+        assert OLD in (machine.paths.units / UNIT).read_text()
+        assert machine.port == PORT_BEFORE
+
+
+def test_a_unit_that_was_written_before_the_link_moved_is_put_back(machine: Machine) -> None:
+    wanted = ran_before(machine, "ours", rollback=False)
+    machine.cut_at = "moving"
+    with pytest.raises(Cut):
+        transaction.begin(wanted, machine.paths, machine.record())
+    machine.cut_at = None
+    (machine.paths.units / UNIT).write_text(f"{OURS}# {NEW}\n")
+    machine.reboot()
+    assert OLD in (machine.paths.units / UNIT).read_text()
+
+
+def test_a_proven_release_that_fails_again_still_boots(machine: Machine) -> None:
+    transaction.begin(ran_before(machine, "ours"), machine.paths, machine.record())
+    machine.good = {OLD}
+    machine.running -= {UNIT, WATCH}
+    with pytest.raises(Failed, match=f"at the next boot: {UNIT} starts"):
+        transaction.begin(Wanted("tiny", NEW), machine.paths, machine.record())
+    assert UNIT in machine.enabled
+
+
+@pytest.mark.parametrize("what", SIDES)
+@pytest.mark.parametrize("rollback", [True, False])
+def test_the_plan_and_the_switch_say_the_same_way_back(
+    machine: Machine, what: str, rollback: bool
+) -> None:
+    wanted = ran_before(machine, what, rollback=rollback)
+    engine = engine_of("tiny", str(wanted.config))
+    plan = machine.plan(engine, policy="declared", stop=True)
+    told = before.line(transaction.would_go_back_to(engine, plan, machine.paths), "tiny", NEW)
+    transaction.begin(wanted, machine.paths, machine.record())
+    assert told in machine.said
+    if rollback:
+        sides = {"ours": OLD[:12], "vllm": VLLM, "nothing": "nothing ran before it"}
+        assert sides[what] in told
+    else:
+        assert "`rollback: false`" in told
+
+
+def test_the_plan_after_a_cut_says_what_ran_first(machine: Machine) -> None:
+    cut(machine, "following", "vllm")
+    engine = load_engine("tiny", machine.paths)
+    plan = machine.plan(engine, policy="declared", stop=True)
+    told = before.line(transaction.would_go_back_to(engine, plan, machine.paths), "tiny", NEW)
+    assert told.endswith(f"back to {VLLM}")
 
 
 def test_a_side_that_does_not_come_back_is_said_with_both_reasons(machine: Machine) -> None:
