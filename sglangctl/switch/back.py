@@ -71,8 +71,8 @@ def at_boot(name: str, paths: Paths) -> str | None:
         return None
     engine = engine_of(name, state.config) if state.config else load_engine(name, paths)
     if not (engine.rollback and possible(state)):
-        why = "nothing ran before it" if engine.rollback else "`rollback: false`"
-        ended = f"a reboot interrupted the switch ({why}): deploy again"
+        why = "nothing ran before it" if engine.rollback else "`rollback: false` is set"
+        ended = f"a reboot interrupted the switch, and {why}: deploy again"
         if live.disable_unproven(engine, state.to, paths):
             live.cancel_start(engine)  # this boot's own
         elif state.came_from not in (None, state.to):

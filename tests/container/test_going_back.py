@@ -226,6 +226,9 @@ def test_without_a_way_back_it_says_that_nothing_serves(host: Host, tmp_path: Pa
     assert done.returncode == 1
     assert "rollback: false" in said
     assert "serves again" not in said
+    assert "if chat does not become ready: nothing is started again" in said
+    assert "at the next boot: neither it nor what it replaces starts" in said
+    assert show(host, UNIT, "UnitFileState") == "disabled", "it was never proven"
     assert show(host, UNIT, "ActiveState") in ("inactive", "failed")
     assert "sglang::" not in host.exec("ps", "-eo", "args").stdout
     good = inventory_of(tmp_path, host, environment={"ROUND": "1"})
