@@ -1,4 +1,7 @@
-"""Stop the engines and take away what was put on the host; never weights, never foreign units."""
+"""Stop the engines and take away what was put on the host; never weights, never foreign units.
+
+`--data engine=NAME` takes one engine away, also one that is no longer in the inventory.
+"""
 
 from roles.stages import existing_host, remove_engines
 

@@ -7,6 +7,8 @@ a key that is locked). Both become what it has a word for: a host that could not
 
 from __future__ import annotations
 
+import logging
+import os
 import sys
 from collections.abc import Iterable
 from functools import wraps
@@ -20,7 +22,8 @@ from pyinfra.api.exceptions import ConnectError
 
 from roles.inventory.errors import Mistake, Need
 from roles.inventory.model import HostSpec
-from roles.remote.failing import MESSAGES, REFUSED, WRONG, remember, say
+from roles.remote.failing import MESSAGES, REFUSED, WRONG, remember, say, tell_plan
+from roles.report.choice import Plan
 from roles.stages.desired import CANNOT_RENDER, make
 from roles.stages.existing import NEEDS
 
@@ -82,6 +85,8 @@ class _Run:
 def guard() -> None:
     """Have every connection of this process made by the rules above."""
     _Run.need, _Run.told = needed(), False
+    Plan.dry = bool(called_with("dry"))
+    without_colour()
     if hasattr(Host.connect, "__wrapped__"):
         return
     # Patched, because pyinfra calls nothing of ours before it connects to a host.
@@ -98,11 +103,13 @@ def guard() -> None:
         if wrong:
             REFUSED.add(self.name)
             MESSAGES.setdefault(self.name, []).append("\n".join([WRONG, *wrong]))
+            tell_plan(host=self.name, error="\n".join([WRONG, *wrong]))
             not_connected(self, "not connected to: the inventory is wrong, see above")
             return
         try:
             original(self, *arguments, **options)
-        except ConnectError:
+        except ConnectError as error:
+            tell_plan(host=self.name, error=f"cannot be connected to: {error}")
             raise  # its caller asked for it
         except Exception as error:
             remember(self, f"cannot be connected to: {said(error)}")
@@ -110,6 +117,29 @@ def guard() -> None:
             not_connected(self, "not connected to")
 
     Host.connect = connect  # type: ignore[method-assign]
+
+
+def without_colour() -> None:
+    """NO_COLOR (no-color.org): pyinfra leaves colours out in a pipe only."""
+    if not os.environ.get("NO_COLOR"):
+        return
+    for handler in logger.handlers:
+        if handler.formatter is not None and not isinstance(handler.formatter, _Plain):
+            handler.setFormatter(_Plain(handler.formatter))
+    context = click.get_current_context(silent=True)
+    if context is not None:
+        context.color = False
+
+
+class _Plain(logging.Formatter):
+    """Another formatter's text, without its colours."""
+
+    def __init__(self, other: logging.Formatter) -> None:
+        super().__init__()
+        self.other = other
+
+    def format(self, record: logging.LogRecord) -> str:
+        return click.unstyle(self.other.format(record))
 
 
 def not_connected(host: Host, text: str) -> None:

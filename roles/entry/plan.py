@@ -2,6 +2,9 @@
 
 0 nothing to do, 2 changes pending, 1 an error, or the deploy would fail. Takes pyinfra's own
 options (--limit HOST, -v, ...).
+
+--json: one document on standard output: {"v": 1, "status", "plan": [{host, engines, operations,
+errors}]}; the texts for people go to standard error.
 """
 
 from __future__ import annotations
@@ -12,6 +15,7 @@ import sys
 import tempfile
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
+from typing import Any
 
 from roles.entry.project import asks_for_yes, environment, pyinfra
 from roles.remote.failing import FORESEEN_VARIABLE
@@ -31,6 +35,8 @@ def run(arguments: Sequence[str]) -> int:
     if asks_for_yes(arguments):
         print("sglang-plan: without -y: with it pyinfra looks for no changes", file=sys.stderr)
         return 1
+    as_json = "--json" in arguments
+    arguments = [one for one in arguments if one != "--json"]
     with tempfile.TemporaryDirectory(prefix="sglang-plan-") as folder:
         file = Path(folder, "foreseen")
         env = environment(**{FORESEEN_VARIABLE: str(file)})
@@ -39,9 +45,36 @@ def run(arguments: Sequence[str]) -> int:
             "sglang", "--dry", "--diff", "--json", *arguments, env=env, stdout=subprocess.PIPE
         )
         text = file.read_text(encoding="utf-8") if file.exists() else ""
-    status, lines = judge(done.returncode, done.stdout, map(json.loads, text.splitlines()))
-    print("\n".join(lines))
+    told = [json.loads(line) for line in text.splitlines()]
+    foreseen = [one for one in told if "text" in one]
+    status, lines = judge(done.returncode, done.stdout, foreseen)
+    print("\n".join(lines), file=sys.stderr if as_json else sys.stdout)
+    if as_json:
+        print(json.dumps(document(status, done.stdout, told)))
     return status
+
+
+def document(status: int, stdout: bytes, told: Iterable[Mapping[str, Any]] = ()) -> dict[str, Any]:
+    """The plan for programs, by host: its engines (see roles/report/choice.py), the names of the
+    operations with a change, and the errors. `told`: see roles.remote.failing.FORESEEN_VARIABLE."""
+    hosts: dict[str, dict[str, Any]] = {}
+
+    def of(name: str) -> dict[str, Any]:
+        empty = {"host": name, "engines": [], "operations": [], "errors": []}
+        return hosts.setdefault(name, empty)
+
+    for one in told:
+        if "choice" in one:
+            of(one["host"])["engines"].append(one["choice"])
+        else:
+            of(one["host"])["errors"].append(one.get("text", one.get("error")))
+    try:
+        for operation in json.loads(stdout)["plan"]:
+            for name in operation["hosts_with_change"]:
+                of(name)["operations"].append(operation["name"])
+    except (ValueError, KeyError, TypeError):
+        pass  # no plan, for which the status is 1
+    return {"v": 1, "status": status, "plan": [hosts[name] for name in sorted(hosts)]}
 
 
 def judge(

@@ -4,6 +4,9 @@ Runs deploys/verify.py and adds the exit status that pyinfra does not have: 0 al
 degraded, where that is accepted), 1 one is not, 2 none is known to be not ready and one could not
 be checked (unreachable, not deployed, a mistake in the inventory). Takes pyinfra's own options
 (--limit HOST, -v, ...).
+
+--json: one document on standard output: {"v": 1, "status", "sentence", "verify": [{host, outcome,
+messages, engines}]}; the texts for people go to standard error.
 """
 
 from __future__ import annotations
@@ -11,12 +14,15 @@ from __future__ import annotations
 import json
 import sys
 import tempfile
-from collections.abc import Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 from roles.entry.project import environment, pyinfra
+from roles.remote.failing import FORESEEN_VARIABLE
 from roles.report.report import FOLDER_VARIABLE
+
+STANDARD_ERROR = 2
 
 
 def main() -> int:
@@ -29,13 +35,41 @@ def run(arguments: Sequence[str]) -> int:
     if list(arguments[:1]) in (["-h"], ["--help"]):
         print(__doc__)
         return 0
+    as_json = "--json" in arguments
+    arguments = [one for one in arguments if one != "--json"]
     with tempfile.TemporaryDirectory(prefix="sglang-verify-") as folder:
-        done = pyinfra("verify", "-y", *arguments, env=environment(**{FOLDER_VARIABLE: folder}))
+        errors = Path(folder, "errors")
+        env = environment(**{FOLDER_VARIABLE: folder, FORESEEN_VARIABLE: str(errors)})
+        more = {"stdout": STANDARD_ERROR} if as_json else {}
+        done = pyinfra("verify", "-y", *arguments, env=env, **more)
+        text = errors.read_text(encoding="utf-8") if errors.exists() else ""
         reports = sorted(Path(folder).glob("*/report.json"))
         document = json.loads(reports[-1].read_text(encoding="utf-8")) if reports else None
     status, sentence = judge(done.returncode, document)
     print(f"sglang-verify: {sentence}", file=sys.stderr)
+    if as_json:
+        told = [json.loads(line) for line in text.splitlines()]
+        found = {"v": 1, "status": status, "sentence": sentence, "verify": hosts(document, told)}
+        print(json.dumps(found))
     return status
+
+
+def hosts(
+    document: dict[str, Any] | None, told: Iterable[Mapping[str, Any]]
+) -> list[dict[str, Any]]:
+    """The report's hosts; where there is no report, or a host's failure is not in it, what was
+    `told` of its errors."""
+    keys = ("host", "outcome", "messages", "engines")
+    found = {
+        one["host"]: {key: one[key] for key in keys}
+        for one in (document or {"report": []})["report"]
+    }
+    for one in told:
+        empty = {"host": one["host"], "outcome": "unreachable", "messages": [], "engines": []}
+        entry = found.setdefault(one["host"], empty)
+        if "error" in one and one["error"] not in entry["messages"]:
+            entry["messages"] = [*entry["messages"], one["error"]]
+    return [found[name] for name in sorted(found)]
 
 
 def judge(returncode: int, document: dict[str, Any] | None) -> tuple[int, str]:

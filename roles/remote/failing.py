@@ -29,7 +29,8 @@ WRONG = "the inventory is wrong, nothing was changed:"
 REFUSED: set[str] = set()
 """Hosts that were not connected to: they are wrong in the inventory."""
 FORESEEN_VARIABLE = "SGLANG_PLAN_FORESEEN"
-"""Names the file that gets the failures that a plan foresees: {host, text} a line."""
+"""Names the file that gets, a line each: {host, text} a failure that a plan foresees, {host, error}
+a failure, {host, choice} what would be done to an engine."""
 
 
 class HostFailed(Exception):
@@ -59,6 +60,7 @@ def say(target: Host, text: str, fg: str | None = None) -> None:
 def remember(target: Host, text: str) -> None:
     """Print a failure in red and keep it for the report."""
     say(target, text, fg="red")
+    tell_plan(host=target.name, error=text)
     MESSAGES.setdefault(target.name, []).append(text)
 
 
@@ -67,6 +69,14 @@ def fail_host(text: str) -> None:
     target = state.inventory.get_host(host.name)
     remember(target, text)
     drop(target)
+
+
+def tell_plan(**told: Any) -> None:
+    """A line for the command (sglang-plan, sglang-verify) that has started this run."""
+    name = os.environ.get(FORESEEN_VARIABLE)
+    if name:
+        with open(name, "a", encoding="utf-8") as file:
+            file.write(json.dumps(told) + "\n")
 
 
 def drop(target: Host) -> None:
@@ -137,10 +147,8 @@ def failing(text: str) -> FunctionCommand:
     In a plan that is a failure that is foreseen. To pyinfra it is a change like any other, so
     sglang-plan is told of it.
     """
-    told = os.environ.get(FORESEEN_VARIABLE)
-    if told and not state.is_executing:
-        with open(told, "a", encoding="utf-8") as file:
-            file.write(json.dumps({"host": host.name, "text": text}) + "\n")
+    if not state.is_executing:
+        tell_plan(host=host.name, text=text)
 
     def fail(state: State, host: Host) -> None:
         raise HostFailed(text)

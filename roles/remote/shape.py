@@ -88,7 +88,12 @@ _ENGINE = _object(
     ),
     state=_or_none(_object(phase=_some("string"), time=_some("string", "number"))),
     last=_or_none(
-        _object(start=_some("string"), outcome=_some("string"), stopped_by=_some("string"))
+        _object(
+            start=_some("string"),
+            served_after_s=_some("number"),
+            outcome=_some("string"),
+            stopped_by=_some("string"),
+        )
     ),
 )
 _PLAN = _object(

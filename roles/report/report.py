@@ -26,7 +26,7 @@ from roles.remote import failing
 from roles.remote.serving import engines_now
 from roles.remote.shape import JSON
 from roles.remote.snapshot import prepared
-from roles.report import last_screen
+from roles.report import choice, last_screen
 from roles.report.quiet import Quiet
 from roles.report.result import LISTS, RESULTS
 
@@ -64,6 +64,9 @@ class Report(BaseStateCallback):
     def finish(self) -> None:
         """Write it, once, and say the last words on the hosts that failed."""
         atexit.unregister(self.finish)
+        if choice.Plan.dry:
+            for name in choice.CHOICES:
+                choice.tell(name)
         if not self.state.is_executing and not failing.MESSAGES:
             return  # a plan: nothing was done
         file = None
@@ -78,6 +81,10 @@ class Report(BaseStateCallback):
                 self.say_last(host, None if file is None else str(file))
 
     def say_last(self, host: Host, file: str | None) -> None:
+        self.quiet.told = True
+        if host.name in failing.REFUSED:
+            logger.error(f"--> {host.name}: the inventory is wrong, see above; nothing was changed")
+            return
         engines = (prepared(host) or {}).get("engines") or {}
         failure = last_screen.Failure(
             host=host.name,
@@ -94,7 +101,6 @@ class Report(BaseStateCallback):
         logger.error(f"--> {host.name} failed")
         for line in last_screen.lines(failure, file):
             logger.info(line)
-        self.quiet.told = True
 
 
 def report_once(deploy: str) -> None:

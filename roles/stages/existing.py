@@ -15,9 +15,11 @@ from pyinfra.context import host
 
 from roles.inventory.errors import Need
 from roles.inventory.model import EngineSpec, HostSpec
-from roles.remote.failing import contained
+from roles.remote.failing import contained, fail_host
 from roles.remote.snapshot import snapshot
 from roles.stages.fitness import host_is_fit, inventory_is_right
+from sglangctl.state.paths import checked_name
+from sglangctl.util.errors import Unusable
 
 NEEDS = {
     "stop": Need.HOST,
@@ -59,9 +61,18 @@ def existing_host(deploy: str) -> ExistingHost | None:
     if not inventory_is_right(deploy, need):
         return None
     spec = host.data.get("sglang_host") if need >= Need.ENGINES else None
+    names = tuple(host.data.get("sglang_engines") or ())
+    one = host.data.get("engine")
+    if deploy == "remove" and one is not None:
+        # Also one that has left the inventory.
+        try:
+            names = (checked_name(str(one)),)
+        except Unusable as error:
+            fail_host(f"--data engine: {error}")
+            return None
     found = ExistingHost(
         deploy,
-        tuple(host.data.get("sglang_engines") or ()),
+        names,
         spec.engines if isinstance(spec, HostSpec) else (),
         bool(host.data.get("_sudo")),
     )

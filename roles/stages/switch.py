@@ -1,11 +1,16 @@
-"""The switch: from what runs now to the staged release."""
+"""The switch: from what runs now to the staged release; and what a plan comes to."""
 
 from __future__ import annotations
 
-from pyinfra.api import deploy
+from dataclasses import asdict
 
-from roles.remote.failing import contained
+from pyinfra.api import deploy
+from pyinfra.context import host, state
+
+from roles.remote.failing import contained, tell_plan
+from roles.report import choice
 from roles.stages.desired import DesiredHost
+from roles.switch.choosing import choice_of, left_over
 from roles.switch.decision import decision_of, watch_reasons_of
 from roles.switch.drift import as_committed
 from roles.switch.operations import configured, possible, switched
@@ -49,3 +54,18 @@ def switch_engines(desired: DesiredHost) -> None:
             request=desired.request,
             sudo=desired.sudo,
         )
+    choose(desired)
+
+
+def choose(desired: DesiredHost) -> None:
+    """Keep what the deploy would do to each engine, for the end of the plan."""
+    facts = desired.facts()
+    if facts is None or state.is_executing:
+        return
+    found = [choice_of(engine, desired.managed, facts) for engine in desired.engines]
+    found += left_over([engine.name for engine in desired.engines], facts, host.name)
+    choice.CHOICES[host.name] = found
+    if state.check_for_changes and not choice.Plan.dry:
+        choice.tell(host.name)
+    for one in found:
+        tell_plan(host=host.name, choice=asdict(one))

@@ -26,7 +26,7 @@ SHOWN = (
     "InvocationID",
     "FragmentPath",
 )
-VERDICT = ("t", "phase", "outcome", "cause", "evidence", "stopped_by")
+VERDICT = ("t", "phase", "outcome", "cause", "evidence", "stopped_by", "served_after_s")
 
 
 def units_of(engine: EngineConfig) -> list[str]:

@@ -1,0 +1,105 @@
+"""What a plan comes to, for each engine: the decision that a person has to make. Pure, but for
+CHOICES: the deploy file is run once per host, and what must exist once lives in this module."""
+
+from __future__ import annotations
+
+import shutil
+import textwrap
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from pyinfra import logger
+from pyinfra.api.output import format_text
+
+from sglangctl.startup.render import duration
+from sglangctl.util.terminal import harmless
+
+START, RESTART, REPLACE = "START", "RESTART", "REPLACE"
+REPAIR, LEFT, STAYS = "REPAIR", "LEFT", "stays"
+COLOURS = {START: "green", RESTART: "yellow", REPLACE: "yellow", REPAIR: "cyan", LEFT: "magenta"}
+SHOWN = 4
+"""Reasons in full; the diff above has all of them."""
+INDENT = " " * 11
+
+
+@dataclass(frozen=True)
+class Choice:
+    """What a deploy would do to one engine."""
+
+    engine: str
+    action: str
+    reasons: tuple[str, ...] = ()
+    """Values where they are known: `max-total-tokens 8192 -> 4096`."""
+    without_s: float | None = None
+    """For how long nothing serves, by the engine's last start; None: unknown, or no time."""
+    ends: tuple[str, ...] = ()
+    """Units and containers that are somebody else's, with the number of their processes."""
+    own: int = 0
+    """Processes of the engine itself that end."""
+    fails: tuple[str, ...] = ()
+    """Why the deploy would fail."""
+    command: str | None = None
+    """What a person can do about it instead."""
+
+
+CHOICES: dict[str, list[Choice]] = {}
+"""By host's name."""
+
+
+class Plan:
+    """Where the choices are told: at the very end of a dry run, else before pyinfra asks."""
+
+    dry = False
+
+
+def tell(host: str) -> None:
+    """Print what the plan comes to for one host."""
+    width = shutil.get_terminal_size((100, 24)).columns - 4
+    logger.info(f"--> {host}: what the deploy would do")
+    for line in lines(CHOICES[host], width):
+        logger.info(line)
+
+
+def lines(choices: Sequence[Choice], width: int) -> list[str]:
+    """What will fail first, then what is done, then one line for all that stays.
+
+    + width: columns of the terminal
+    """
+    ordered = sorted(choices, key=lambda one: (not one.fails, one.action == STAYS))
+    found = [line for one in ordered if one.action != STAYS for line in of_engine(one, width)]
+    stays = [one.engine for one in choices if one.action == STAYS]
+    if stays:
+        text = harmless(f"{STAYS:<10} {', '.join(stays)}")
+        found += [format_text(line, "bright_black") for line in wrapped(text, width)]
+    return found
+
+
+def of_engine(one: Choice, width: int) -> list[str]:
+    more = len(one.reasons) - SHOWN
+    reasons = [*one.reasons[:SHOWN], *([f"and {more} more"] if more > 0 else [])]
+    head = wrapped(harmless(f"{one.action:<10} {one.engine}: {'; '.join(reasons)}"), width)
+    colour = "red" if one.fails else COLOURS.get(one.action)
+    found = [format_text(head[0], colour), *head[1:]]
+    for text in one.fails:
+        told = wrapped(harmless(f"{'':<10} will fail: {text}"), width)
+        found += [format_text(line, "red") for line in told]
+    details = []
+    if one.action in (RESTART, REPLACE):
+        known = one.without_s is not None
+        taken = f"about {duration(one.without_s or 0)}" if known else "for an unknown time"
+        details.append(f"{taken} without service" + ("" if known else " (no start was seen yet)"))
+    if one.ends:
+        details.append(f"ends {', '.join(one.ends)}")
+    if one.own:
+        details.append(f"ends {one.own} processes of its own")
+    for text in details:
+        found += wrapped(harmless(f"{'':<10} {text}"), width)
+    if one.command:
+        found.append(f"{INDENT}{harmless(one.command)}")  # in one line, to be copied
+    return found
+
+
+def wrapped(text: str, width: int) -> list[str]:
+    return textwrap.wrap(text, max(40, width), subsequent_indent=INDENT, drop_whitespace=False) or [
+        ""
+    ]

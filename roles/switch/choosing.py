@@ -1,0 +1,80 @@
+"""What a deploy would do to each engine of a host, from the probe's document. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from roles.engine.desired import DesiredEngine, changed_against_live
+from roles.host.managed import Managed, changes
+from roles.remote.snapshot import JSON, engine_facts
+from roles.report.choice import LEFT, REPAIR, REPLACE, RESTART, START, STAYS, Choice
+from roles.switch.blockers import blockers
+from roles.switch.decision import decision_of, watch_reasons_of
+from roles.switch.drift import RUNNING, drift_of
+from roles.switch.values import values
+from sglangctl.state.paths import NAME
+from sglangctl.util.values import number
+
+
+def choice_of(engine: DesiredEngine, managed: Sequence[Managed], facts: JSON) -> Choice:
+    """For one engine of the inventory; `managed` is what the host's engines share."""
+    about = engine_facts(facts, engine.name)
+    decision = decision_of(engine)(facts)
+    if not decision.needed:
+        repairs = [
+            *drift_of(about, engine.name).lines,
+            *values(changes([engine.config], facts["files"])),
+            *(f"{one.item.path}: {one.why}" for one in changes(engine.managed, facts["files"])),
+            *(f"its watch restarts: {why}" for why in watch_reasons_of(engine, managed)(facts)),
+        ]
+        return Choice(engine.name, REPAIR if repairs else STAYS, tuple(repairs))
+    runs = (about.get("unit") or {}).get("ActiveState") in RUNNING
+    live = (about.get("releases") or {}).get("current")
+    changed = changed_against_live(engine, facts) if live is not None else []
+    reasons = values(changed) or list(decision.reasons)
+    plan = (facts.get("plans") or {}).get(engine.name) or {}
+    ends, own = ending(plan, engine.spec.unit)
+    action = REPLACE if ends else RESTART if runs else START
+    last = number((about.get("last") or {}).get("served_after_s"))
+    return Choice(
+        engine.name,
+        action,
+        tuple(reasons),
+        without_s=last,
+        ends=tuple(ends),
+        own=own,
+        fails=tuple(text for one in blockers(facts, engine) for text in one.splitlines()[:1]),
+    )
+
+
+def ending(plan: JSON, unit: str) -> tuple[list[str], int]:
+    """(what is somebody else's, the number of the engine's own processes)."""
+    others, own = [], 0
+    steps = [*(plan.get("units_to_stop") or []), *(plan.get("containers_to_stop") or [])]
+    for one in steps:
+        name = str(one.get("unit") or one.get("name") or "a container")
+        count = len(one.get("pids") or [])
+        if name == unit:
+            own += count
+        else:
+            others.append(f"{name} ({count} processes)")
+    ended = plan.get("processes_to_end") or []
+    strangers = sum(1 for one in ended if one.get("class") != "ours")
+    own += len(ended) - strangers
+    if strangers:
+        others.append(f"{strangers} processes that are none of its own")
+    return others, own
+
+
+def left_over(names: Sequence[str], facts: JSON, host: str) -> list[Choice]:
+    """Engines that the host has and the inventory does not: left as they are, and said."""
+    found = []
+    for name, one in (facts.get("engines") or {}).items():
+        # The name comes from the host and becomes part of a command.
+        if name in names or not NAME.fullmatch(name):
+            continue
+        state = ((one or {}).get("unit") or {}).get("ActiveState") or "unknown"
+        reason = f"is {state} and not in the inventory; the deploy leaves it alone. To remove it:"
+        command = f"pyinfra inventory.py deploys/remove.py --data engine={name} --limit {host}"
+        found.append(Choice(name, LEFT, (reason,), command=command))
+    return found

@@ -1,0 +1,130 @@
+"""What a plan comes to for each engine, and how it is told."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from roles.engine.desired import DesiredEngine, desired_engine
+from roles.host.managed import Change, Managed, ManagedDirectory, ManagedFile
+from roles.report import choice
+from roles.switch.choosing import choice_of, left_over
+from roles.switch.values import of_diff, values
+from tests.support.inventory_case import engine
+
+WANTED = desired_engine(engine())
+
+
+def as_it_should_be(item: Managed) -> dict[str, Any]:
+    kind = "directory" if isinstance(item, ManagedDirectory) else "file"
+    said = {"kind": kind, "mode": item.mode, "owner": item.owner, "group": item.group}
+    return {**said, "sha256": item.sha256} if isinstance(item, ManagedFile) else said
+
+
+def facts_of(wanted: DesiredEngine, **about: Any) -> dict[str, Any]:
+    files = [*wanted.managed, *wanted.live_files.values(), wanted.installed_unit, wanted.config]
+    running = {
+        "releases": {"current": wanted.release.digest},
+        "state": {"phase": "live"},
+        "unit": {"ActiveState": "active", "UnitFileState": "enabled", "NeedDaemonReload": "no"},
+        "watch": {"ActiveState": "active"},
+        "last": {"outcome": "ready", "served_after_s": 174.0},
+    }
+    return {
+        "time": "2026-01-01T00:01:00Z",
+        "files": {item.path: as_it_should_be(item) for item in files},
+        "engines": {wanted.name: {**running, **about}},
+        "plans": {},
+    }
+
+
+def chosen(facts: dict[str, Any]) -> choice.Choice:
+    return choice_of(WANTED, [], facts)
+
+
+def test_all_as_it_should_be_stays() -> None:
+    assert chosen(facts_of(WANTED)) == choice.Choice(WANTED.name, choice.STAYS)
+
+
+def test_a_wrong_mode_and_a_disabled_unit_are_repaired_without_a_stop() -> None:
+    facts = facts_of(WANTED, unit={"ActiveState": "active", "UnitFileState": "disabled"})
+    facts["files"][WANTED.spec.log_folder]["mode"] = "0777"
+    found = chosen(facts)
+    assert found.action == choice.REPAIR and found.own == 0
+    assert "start at boot" in found.reasons[0] and "0777" in found.reasons[1]
+
+
+def test_a_changed_value_is_the_reason_and_the_last_start_the_estimate() -> None:
+    facts = facts_of(WANTED, releases={"current": "b" * 64})
+    path = f"{WANTED.spec.current}/engine.yaml"
+    old = WANTED.live_files["engine.yaml"].masked.replace("port: ", "port: 1")
+    facts["files"][path] = {**facts["files"][path], "sha256": "0" * 64, "text": old}
+    plan = {"units_to_stop": [{"unit": WANTED.spec.unit, "pids": [1, 2]}]}
+    facts["plans"] = {WANTED.name: plan}
+    found = chosen(facts)
+    assert found.action == choice.RESTART and found.without_s == 174.0 and found.own == 2
+    port = WANTED.spec.port
+    assert found.reasons == (f"port 1{port} -> {port}",)
+
+
+def test_what_is_somebody_elses_is_named() -> None:
+    facts = facts_of(WANTED, releases={"current": None}, unit=None)
+    others = [{"pid": 9, "class": "ours"}, {"pid": 8, "class": "foreign"}]
+    stop = [{"unit": "vllm.service", "pids": [1, 2, 3]}]
+    facts["plans"] = {WANTED.name: {"units_to_stop": stop, "processes_to_end": others}}
+    found = chosen(facts)
+    assert found.action == choice.REPLACE and found.own == 1
+    assert found.ends[0] == "vllm.service (3 processes)" and found.ends[1].startswith("1 process")
+
+
+def test_a_first_start_ends_nothing() -> None:
+    found = chosen(facts_of(WANTED, releases=None, unit=None, last=None))
+    assert (found.action, found.without_s) == (choice.START, None)
+
+
+def test_what_fails_is_told_first_and_what_stays_in_one_line() -> None:
+    facts = facts_of(WANTED, releases=None, unit=None)
+    fatal = {"id": "weights-missing", "level": "fail", "seen": "not there", "fix": "copy it"}
+    facts["preflight"] = {WANTED.name: [fatal]}
+    failing = chosen(facts)
+    assert "not there" in failing.fails[0]
+    stays = [choice.Choice(name, choice.STAYS) for name in ("a", "b")]
+    told = choice.lines([*stays, choice.Choice("c", choice.REPAIR, ("x",)), failing], 80)
+    assert "START" in told[0] and "will fail" in told[1] and "a, b" in told[-1]
+    assert len(told) == 4
+
+
+def test_an_engine_that_left_the_inventory_is_named_with_its_command() -> None:
+    facts = {
+        "engines": {"chat": {}, "old": {"unit": {"ActiveState": "active"}}, "odd": None, "x;id": {}}
+    }
+    old, odd = left_over(["chat"], facts, "gpu1")
+    assert old.engine == "old" and "is active" in old.reasons[0] and "unknown" in odd.reasons[0]
+    told = choice.lines([old], 40)
+    assert told[-1].strip() == (
+        "pyinfra inventory.py deploys/remove.py --data engine=old --limit gpu1"
+    )
+
+
+def test_a_hosts_words_do_not_reach_the_terminal_as_they_are() -> None:
+    told = choice.lines([choice.Choice("c", choice.LEFT, ("\x1b]0;x\x07",), command="\x07")], 80)
+    assert not any("\x07" in line for line in told)
+
+
+@pytest.mark.parametrize(
+    ("diff", "told"),
+    [
+        (["-max-total-tokens: 8192", "+max-total-tokens: 4096"], "max-total-tokens 8192 -> 4096"),
+        (['+NCCL_BUFFSIZE="8388608"'], "NCCL_BUFFSIZE 8388608 (new)"),
+        (["-a-flag: 1"], "a-flag 1 (removed)"),
+        (["--- /etc/x (now)", "+++ /etc/x", " same: 1", "+b: 2"], "b 2 (new)"),
+    ],
+)
+def test_values_of_a_diff(diff: list[str], told: str) -> None:
+    assert of_diff(diff) == [told]
+
+
+def test_a_file_of_which_no_value_is_seen_is_named() -> None:
+    secret = Change(WANTED.config, "changed", ("(only a secret's value differs)",))
+    assert values([secret]) == [f"{WANTED.name}.json changed"]
