@@ -8,6 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from sglangctl.startup import ranks
 from sglangctl.startup.fold import Startup
 from tests.support.startup_events import (
     DETOKENIZER,
@@ -238,3 +239,40 @@ def test_whatever_ranks_fork_is_no_failure(
             listed.append(parents(parent, child, start=number) if told else child)
         feed(startup, processes(5 + number, *everyone, *listed))
         assert startup.tick(5.9 + number).outcome != "failed"
+
+
+def test_one_look_without_a_rank_is_a_doubt_and_two_are_certain() -> None:
+    startup = up()
+    for t, sure in ((5, False), (6, True)):
+        feed(startup, processes(t, MAIN, TP0, DETOKENIZER))
+        assert startup.ranks.lost and startup.ranks.lost_sure is sure
+
+
+def test_cores_are_told_of_looks_half_a_second_apart() -> None:
+    startup = up()
+    spent = {**TP0, "cpu_s": 1.5}
+    feed(startup, processes(4.25, MAIN, {**TP0, "cpu_s": 1.4}, TP1, DETOKENIZER))
+    assert startup.ranks.cores == 0.0
+    feed(startup, processes(4.5, MAIN, spent, TP1, DETOKENIZER))
+    assert startup.ranks.cores == pytest.approx(1.0)
+
+
+def test_a_process_that_runs_three_looks_on_end_is_running() -> None:
+    startup = up()
+    for t, running in ((5, False), (6, False), (7, True)):
+        feed(startup, processes(t, MAIN, {**TP0, "state": "R"}, TP1, DETOKENIZER))
+        assert startup.ranks.running is running, t
+
+
+@pytest.mark.parametrize(
+    ("name", "shown"),
+    [
+        ("sglang::scheduler_TP0", "sglang::scheduler_TP0"),
+        ("python -m sglang.launch_server", "the main process"),
+        ("python -c spawn_main sglang", "python -c spawn_main sglang"),
+        ("nvcc", "nvcc"),
+        ("", "7"),
+    ],
+)
+def test_how_a_process_is_named(name: str, shown: str) -> None:
+    assert ranks._short(name, 7) == shown

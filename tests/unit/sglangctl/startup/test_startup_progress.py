@@ -5,7 +5,8 @@ from __future__ import annotations
 import pytest
 
 from sglangctl.startup.fold import Startup
-from sglangctl.startup.progress import Counter
+from sglangctl.startup.loglines import Bar
+from sglangctl.startup.progress import Counter, Work
 from sglangctl.state import journal
 from tests.support import fuzz
 from tests.support.startup_events import MAIN, feed, launch, log, processes, raw
@@ -160,3 +161,59 @@ def test_the_range_covers_the_truth_in_nine_of_ten_samples_of_recorded_starts() 
                 covered += abs(end - item.t - item.eta_s) <= (item.eta_error_s or 0.0)
     assert shown > 100
     assert covered >= 0.9 * shown, (covered, shown)
+
+
+def counted(*steps: tuple[float, int], total: int = 64) -> Counter:
+    counter = Counter("target", "shards", total)
+    for t, done in steps:
+        counter.update(t, done)
+    return counter
+
+
+def test_a_bar_that_is_complete_does_not_tell_how_long_its_phase_goes_on() -> None:
+    assert counted((0, 0), (10, 1), (20, 2), total=2).eta(21) is None
+    assert Counter("target", "shards", 2).last_t == 0.0
+
+
+def test_the_estimate_falls_second_by_second_until_the_next_step_is_due() -> None:
+    counter = counted(*((done * 10.0, done) for done in range(9)))
+    now, later = counter.eta(80), counter.eta(85)
+    assert now is not None and later is not None
+    assert (now[0], later[0]) == (560.0, 555.0) and now[1] == later[1]
+
+
+def work(weights: int | None = 1000) -> Work:
+    made = Work()
+    if weights is not None:
+        made.weights_bytes = {"target": weights}
+    made.read(0, 500)
+    made.loading(10, "target")
+    return made
+
+
+def test_bytes_count_only_where_the_size_is_known_and_something_was_read() -> None:
+    unknown = work(None)
+    unknown.read(20, 10**9)
+    assert unknown.best(20, "loading") is None
+    known = work()
+    assert known.best(10, "loading") is None
+    known.read(20, 400)  # fewer than before: another process's counter
+    assert known.best(20, "loading") is None
+    known.read(30, 600)
+    best = known.best(30, "loading")
+    assert best is not None and (best.unit, best.done) == ("bytes", 100)
+
+
+def shard(done: int) -> Bar:
+    return Bar("Loading shards", done, 64)
+
+
+def test_shards_are_shown_from_the_second_on_until_bytes_are_twenty_seconds_ahead() -> None:
+    made = work()
+    made.shards(20, "target", shard(1))
+    made.read(21, 600)
+    for done, read_at, unit in ((1, 21, "bytes"), (2, 41, "shards"), (2, 42.5, "bytes")):
+        made.shards(22, "target", shard(done))
+        made.read(read_at, 600 + read_at)
+        best = made.best(read_at, "loading")
+        assert best is not None and best.unit == unit, (done, read_at)

@@ -179,3 +179,26 @@ def test_state_survives_a_round_trip_and_is_for_root_alone(tmp_path: Path) -> No
     paths.state_json("kimi").write_text("{")
     with pytest.raises(Failed, match="deploy again"):
         release.read_state("kimi", paths)
+
+
+@needs_systemd
+@needs_root
+def test_every_file_has_the_rights_that_its_readers_need(tmp_path: Path) -> None:
+    paths = Paths(tmp_path)
+    release.stage("kimi", document(), paths)
+    folder = paths.releases("kimi") / DIGEST
+    rights = {path.name: oct(path.stat().st_mode)[-3:] for path in folder.iterdir()}
+    secret = {"engine.env", "engine.yaml"}
+    assert rights == {name: "640" if name in secret else "644" for name in rights}
+    assert rights.keys() == release.FILES.keys()
+    before = (folder / "engine.yaml").stat().st_ino
+    release.stage("kimi", document(), paths)
+    assert (folder / "engine.yaml").stat().st_ino == before  # whole: not written again
+
+
+def test_a_release_as_old_as_the_deploy_is_another_s(tmp_path: Path) -> None:
+    paths = Paths(tmp_path)
+    whole(paths.releases("kimi") / DIGEST)
+    staged_at = release.staged_at("kimi", DIGEST, paths)
+    assert release.prune("kimi", paths, before=staged_at) == []
+    assert release.prune("kimi", paths, before=staged_at + 0.01) == [DIGEST]

@@ -220,15 +220,14 @@ def test_a_stopped_rank_is_named_and_comes_back(root: Path, port: int) -> None:
 
 
 def test_a_hang_that_no_process_shows(root: Path, port: int) -> None:
-    write_config(root, port, limits={"unresponsive_idle_s": 1.0, "http_timeout_s": 0.7})
     log = log_of(root)
     with running(port, log=log) as engine, watching("--pid", str(engine.pid)):
         ready = until(root, "ready")
         os.kill(engine.pid, signal.SIGUSR1)
         verdict = until(root, "unresponsive")
         last_good = max(event["t"] for event in events(root, "http") if event["status"] == 200)
-        # Limits here: 1 s idle, 0.7 s for a probe, 0.5 s between probes; much more at most.
-        assert 0.7 <= verdict["t"] - last_good <= 15.0
+        # Limits here: 3 s idle, 2 s for a probe, 0.5 s between probes; five times that at most.
+        assert 2.0 <= verdict["t"] - last_good <= 15.0
         assert verdict["t"] > ready["t"]
 
 
