@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import threading
 import time
+from collections.abc import Mapping
 from datetime import datetime, timezone
 from pathlib import Path
 from typing import Any
@@ -18,6 +19,7 @@ from sglangctl.startup.summary import Summary
 from sglangctl.state import journal, starts
 from sglangctl.state.config import EngineConfig
 from sglangctl.state.paths import Paths
+from sglangctl.util.values import mapping
 
 LOOK_S = 2.0
 """For the size of the weights: a network file system may hang."""
@@ -51,7 +53,7 @@ def fields(
     weights = weights_bytes(config)
     if weights:
         found["weights_bytes"] = weights
-    history = last_good_phases(config.name, paths)
+    history = last_good_phases(config.name, paths, shape(found))
     if history:
         found["history"] = history
     return found
@@ -101,17 +103,31 @@ def _size(folder: str) -> int:
     return total
 
 
-def last_good_phases(name: str, paths: Paths) -> dict[str, float]:
-    """Seconds of each phase of the last start that came up; empty before the first."""
+def shape(launch: Mapping[str, Any]) -> tuple[Any, ...]:
+    """What makes starts of one engine comparable: a drafter captures graphs of its own."""
+    drafter = mapping(launch.get("drafter"))
+    return (launch.get("model"), launch.get("tensor_parallel"), drafter.get("algorithm"))
+
+
+def last_good_phases(name: str, paths: Paths, wanted: tuple[Any, ...]) -> dict[str, float]:
+    """Seconds of each phase of the last start of that shape that came up; empty without one."""
     try:
         found = starts.names(paths.starts(name))
     except OSError:
         return {}
     for start in reversed(found[-5:]):
-        phases = phase_seconds(paths.starts(name) / start / starts.JOURNAL)
-        if phases:
+        file = paths.starts(name) / start / starts.JOURNAL
+        if shape(launch_of(file)) == wanted and (phases := phase_seconds(file)):
             return phases
     return {}
+
+
+def launch_of(file: Path) -> journal.Event:
+    """A journal's first event; empty where there is none to read."""
+    try:
+        return next(journal.read(file), {})
+    except OSError:
+        return {}
 
 
 def phase_seconds(file: Path) -> dict[str, float]:
