@@ -22,6 +22,7 @@ from roles.report.result import record
 from roles.switch.blockers import blockers
 from roles.switch.decision import Decide, Decision
 from roles.switch.outcome import result_of
+from roles.switch.staged import prove
 from sglangctl.state.journal import Event
 from sglangctl.switch import before
 from sglangctl.systemd import unit_names
@@ -139,6 +140,7 @@ def switched(
     asked += ["--config=-", f"--seen={seen(facts, name)}"]
 
     def run(link: Link) -> None:
+        prove(link, engine)
         # Made here, so that the same call after a lost answer does not start a second switch.
         ticket = f"{time.strftime('%Y%m%dT%H%M%SZ', time.gmtime())}-{secrets.token_hex(4)}"
         answer = link.run(
