@@ -139,10 +139,10 @@ def test_a_missing_shard_and_one_that_is_closed_stop_a_switch_before_it_begins(
     with scene.with_(f"mv {SHARD} /models/away", f"mv /models/away {SHARD}"):
         text = scene.refused(**changed)
         assert "model-00003-of-00006.safetensors is missing" in text
-        assert "nothing was touched" in text
+        assert "nothing was changed" in text
     with scene.with_(f"chmod 600 {SHARD}", f"chmod 644 {SHARD}"):
         text = scene.refused(**changed)
-        assert "user sglang cannot read it: mode 0600" in text
+        assert "user sglang-tiny cannot read it: mode 0600" in text
 
 
 def test_a_converged_host_whose_model_is_damaged_says_so(scene: Scene) -> None:
