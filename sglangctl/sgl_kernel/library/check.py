@@ -112,26 +112,26 @@ def check(
     except OSError as error:
         reason = f"{venv.python} does not run: {os_errors.words(error)}"
         return Check(FAILED, reason, "kernel-broken", ANEW)
-    stderr = ended.stderr.decode("utf-8", "backslashreplace")
-    if ended.returncode is None:
-        stderr += f"\nno answer within {TIMEOUT_S:g} s"
     return judge(
-        -signal.SIGKILL if ended.returncode is None else ended.returncode,
+        ended.returncode,
         ended.stdout.decode("utf-8", "backslashreplace"),
-        stderr,
+        ended.stderr.decode("utf-8", "backslashreplace"),
         venv.torch(),
         inspection,
     )
 
 
 def judge(
-    returncode: int,
+    returncode: int | None,
     answers: str,
     stderr: str,
     torch: Torch | None = None,
     inspection: Inspection | None = None,
 ) -> Check:
-    """What the program's answers, its exit and its error text mean. Pure."""
+    """What the program's answers, its exit and its error text mean. Pure.
+
+    + returncode: as subprocess has it; None: it was ended at TIMEOUT_S
+    """
     said: dict[str, object] = {}
     for line in answers.splitlines():
         try:
@@ -179,6 +179,10 @@ def judge(
                 found = {key: value or "unnamed" for key, value in match.groupdict().items()}
                 sentence = row.sentence.format_map({**names, **found})
                 return _with(facts, row.outcome, sentence, row.cause, row.next_step)
+    if returncode is None:
+        # Ended by us: that says nothing of memory. It may be the kernel, or the host.
+        sentence = f"{STAGES.get(stage, stage)}: no answer within {TIMEOUT_S:g} s, so it was ended"
+        return _with(facts, FAILED, sentence, "unknown", SLOW)
     if returncode < 0:
         try:
             number = signal.Signals(-returncode)
@@ -193,6 +197,7 @@ def judge(
     return _with(facts, FAILED, sentence, "unknown", "see the evidence")
 
 
+SLOW = "check the host's disks and load (uptime, iostat), then check once more"
 STAGES = {
     "start": "Python did not start",
     "torch": "importing torch failed",
