@@ -16,6 +16,7 @@ from typing import Any
 from roles.inventory import environment, nccl, render, schema
 from roles.inventory.document import parse
 from roles.inventory.load import build
+from roles.switch.effects import RELOADED
 from sglangctl.diagnosis.causes import CAUSES, Cause
 from sglangctl.diagnosis.outcomes import OUTCOMES, PHASES
 from sglangctl.diagnosis.signatures import SIGNATURES
@@ -153,6 +154,12 @@ def layers() -> str:
     return f"```\n{picture}\n```\n"
 
 
+def unit_settings() -> str:
+    rows = [(code(name), when, "write, reload") for name, when in RELOADED.items()]
+    rows.append(("any other", "read when the process was started", "restart"))
+    return table(("Setting of the unit", "When it is read", "What a deploy does"), rows)
+
+
 TABLES: dict[str, Callable[[], str]] = {
     "host-keys": lambda: keys_of("host"),
     "engine-keys": lambda: keys_of("engine"),
@@ -166,6 +173,7 @@ TABLES: dict[str, Callable[[], str]] = {
     "causes": causes,
     "checks": checks,
     "layers": layers,
+    "unit-settings": unit_settings,
 }
 
 

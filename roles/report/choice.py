@@ -100,6 +100,4 @@ def of_engine(one: Choice, width: int) -> list[str]:
 
 
 def wrapped(text: str, width: int) -> list[str]:
-    return textwrap.wrap(text, max(40, width), subsequent_indent=INDENT, drop_whitespace=False) or [
-        ""
-    ]
+    return textwrap.wrap(text, max(40, width), subsequent_indent=INDENT) or [""]

@@ -10,7 +10,7 @@ from roles.remote.snapshot import JSON, engine_facts
 from roles.report.choice import LEFT, REPAIR, REPLACE, RESTART, START, STAYS, Choice
 from roles.switch.blockers import blockers
 from roles.switch.decision import decision_of, watch_reasons_of
-from roles.switch.drift import RUNNING, drift_of
+from roles.switch.drift import RUNNING, drift
 from roles.switch.values import values
 from sglangctl.state.paths import NAME
 from sglangctl.util.values import number
@@ -22,7 +22,7 @@ def choice_of(engine: DesiredEngine, managed: Sequence[Managed], facts: JSON) ->
     decision = decision_of(engine)(facts)
     if not decision.needed:
         repairs = [
-            *drift_of(about, engine.name).lines,
+            *drift(engine, facts).lines,
             *values(changes([engine.config], facts["files"])),
             *(f"{one.item.path}: {one.why}" for one in changes(engine.managed, facts["files"])),
             *(f"its watch restarts: {why}" for why in watch_reasons_of(engine, managed)(facts)),

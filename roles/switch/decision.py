@@ -11,6 +11,7 @@ from typing import Any
 from roles.engine.desired import DesiredEngine, changed_against_live
 from roles.host.managed import Managed, change
 from roles.remote.snapshot import JSON, engine_facts
+from roles.switch.effects import restarts, rights_only
 from sglangctl.startup.render import stopped
 from sglangctl.systemd.unit_names import watch_unit
 
@@ -45,7 +46,7 @@ def decide(
     + engine: `releases` {current, ...}, `state` (state.json or None), `unit` (systemd's properties)
     + wanted: the digest of the release that the inventory describes
     + changed_files: names of the release's files that differ from the live ones
-    + unit_differs: the unit in /etc/systemd/system is not the release's
+    + unit_differs: the unit in /etc/systemd/system is not the release's, in what a start reads
     + under_way: a switch of this engine runs now
     """
     live = (engine.get("releases") or {}).get("current")
@@ -70,8 +71,6 @@ def decide(
             by = (engine.get("last") or {}).get("stopped_by")
             ended = f": it was {stopped(by)}" if active and isinstance(by, str) else ""
             reasons.append(f"the unit is {active or 'unknown'}{ended}")
-        if unit.get("NeedDaemonReload") == "yes":
-            reasons.append("systemd has not read the unit since it changed")
     return Decision(tuple(reasons))
 
 
@@ -109,14 +108,19 @@ def decision_of(engine: DesiredEngine) -> Decide:
     """From the probe's document to the decision about this engine."""
 
     def of(facts: JSON) -> Decision:
-        files = [one.item.path.rsplit("/", 1)[1] for one in changed_against_live(engine, facts)]
+        # What has wrong rights only is put right without a restart: see roles/switch/drift.py.
+        files = [
+            one.item.path.rsplit("/", 1)[1]
+            for one in changed_against_live(engine, facts)
+            if not rights_only(one)
+        ]
         differs = change(engine.installed_unit, facts["files"][engine.installed_unit.path])
         lock = facts.get("lock") or {}
         return decide(
             engine_facts(facts, engine.name),
             engine.release.digest,
             files,
-            differs is not None,
+            differs is not None and restarts(differs),
             under_way=lock.get("engine") == engine.name,
         )
 

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
-from pyinfra.context import host
+from pyinfra.context import host, state
 
-from roles.engine.desired import DesiredEngine
+from roles.engine.desired import DesiredEngine, changed_against_live
+from roles.host.managed import Change, change
 from roles.remote import program
 from roles.remote.failing import HostFailed, say
 from roles.remote.link import Link
@@ -17,7 +18,9 @@ from roles.remote.over_link import over_link
 from roles.remote.program import PYTHON
 from roles.remote.snapshot import JSON, engine_facts, forget
 from roles.remote.steps import signs_of_life
+from roles.report.result import keep
 from roles.switch.decision import Decide
+from roles.switch.effects import restarts, rights_only
 from sglangctl.systemd.unit_names import engine_unit
 
 RUNNING = ("active", "activating", "reloading")
@@ -34,10 +37,17 @@ class Drift:
     """Of units that the engine replaces: they run or are enabled again."""
     disabled: tuple[str, ...] = ()
     """Of the engine's own unit: it does not start at boot."""
+    unit: tuple[str, ...] = ()
+    """Of the engine's own unit: edited in what the running process has not read."""
+    rights: tuple[Change, ...] = ()
+    """Files of the live release with another mode, owner or group."""
+    diff: tuple[str, ...] = ()
+    """Of the edited unit: somebody's work, which is kept in the report."""
 
     @property
     def lines(self) -> list[str]:
-        return [*self.replaced, *self.disabled]
+        rights = [f"{one.item.path}: {one.why}" for one in self.rights]
+        return [*self.replaced, *self.disabled, *self.unit, *rights]
 
 
 def drift_of(engine: Mapping[str, Any], name: str) -> Drift:
@@ -63,12 +73,28 @@ def drift_of(engine: Mapping[str, Any], name: str) -> Drift:
     return Drift(tuple(replaced), tuple(disabled))
 
 
+def drift(engine: DesiredEngine, facts: JSON) -> Drift:
+    """All of it for one engine. Pure; says nothing where it has to be switched."""
+    about = engine_facts(facts, engine.name)
+    found = drift_of(about, engine.name)
+    edited = change(engine.installed_unit, facts["files"][engine.installed_unit.path])
+    told = []
+    if edited is not None and not restarts(edited):
+        told.append(f"{engine.spec.unit} was edited ({edited.why}): write it, no restart")
+    if (about.get("unit") or {}).get("NeedDaemonReload") == "yes":
+        told.append(f"systemd has not read {engine.spec.unit} since it changed: reload, no restart")
+    rights = [one for one in changed_against_live(engine, facts) if rights_only(one)]
+    diff = edited.diff if edited is not None else ()
+    return replace(found, unit=tuple(told), rights=tuple(rights), diff=diff)
+
+
 @operation()
 def as_committed(
     engine: DesiredEngine, decide: Decide, request: JSON, sudo: bool = False
 ) -> Commands:
     """
-    Stop and disable what an engine replaces where that came back, and enable the engine itself.
+    Put right what differs beside the running engine: what it replaces came back, it is not
+    enabled, its unit was edited in what the process has not read, files have wrong rights.
 
     The engine runs on. Where it has to be switched, the switch does all of this.
 
@@ -78,13 +104,24 @@ def as_committed(
     + sudo: whether commands need it on this host
     """
     facts = read(request)
-    found = drift_of(engine_facts(facts, engine.name), engine.name)
+    found = drift(engine, facts)
     if decide(facts).needed or not found.lines:
         host.noop(f"what {engine.name} replaces is down, or goes with the switch")
         return
-    show(found.lines)
+    show([*found.lines, *(found.diff if state.config.DIFF else ())])
+    if found.diff:
+        keep(state.inventory.get_host(host.name), f"{engine.spec.unit} as found", list(found.diff))
 
     def run(link: Link) -> None:
+        for one in found.rights:
+            item = one.item
+            for argv in (
+                ("chown", f"{item.owner}:{item.group}", "--", item.path),
+                ("chmod", item.mode, "--", item.path),
+            ):
+                answer = link.run(*argv, wait_s=MORE_S)
+                if not answer.ok:
+                    raise HostFailed("\n".join(answer.errors) or f"{argv[0]} failed")
         commands = []
         if found.replaced:
             commands.append(("free", engine.name, "--replaced"))

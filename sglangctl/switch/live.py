@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from sglangctl.state import release
+from sglangctl.state import ownership, release
 from sglangctl.state.config import EngineConfig
 from sglangctl.state.files import link_atomic, sync_folder, write_atomic
 from sglangctl.state.paths import Paths
@@ -30,6 +30,23 @@ def put_live(engine: EngineConfig, to: str, before: str | None, paths: Paths) ->
     if before and before != to:
         link_atomic(paths.engine_state(engine.name) / "previous", f"releases/{before}")
     link_atomic(paths.current(engine.name), f"releases/{to}")
+
+
+def put_unit(engine: EngineConfig, digest: str, paths: Paths) -> None:
+    """The unit's file as the release has it, and read by systemd; the engine runs on. Failed where
+    the file is somebody else's."""
+    file = paths.units / engine.unit
+    wanted = (paths.releases(engine.name) / digest / "sglang.service").read_bytes()
+    if ownership.foreign_unit(file):
+        raise Failed(f"{file} was not made by sglang-provision: move that file away")
+    there = file.read_bytes() if file.is_file() else None
+    unit = find(engine.unit)
+    stale = unit is not None and unit["NeedDaemonReload"] == "yes"
+    if there != wanted or (file.stat().st_mode & 0o777) != 0o644:
+        write_atomic(file, wanted, 0o644)
+        stale = True
+    if stale:
+        reload()
 
 
 def take_away(engine: EngineConfig, paths: Paths) -> None:

@@ -355,8 +355,10 @@ def commit(name: str, digest: str, paths: Paths) -> None:
             replace(state, phase="live", time=now(), step=None, ended=None, config=None),
             paths,
         )
-    elif state is not None and state.phase == "live":
-        live.enable(load_engine(name, paths))  # somebody may have disabled it since
+    elif state is not None and state.phase in ("live", "back"):
+        engine = load_engine(name, paths)
+        live.put_unit(engine, digest, paths)  # somebody may have edited it since
+        live.enable(engine)  # or disabled it
     link_atomic(paths.engine_state(name) / "known-good", f"releases/{digest}")
     # What is younger may be another deploy's, which comes to its switch only now.
     since = release.staged_at(name, digest, paths)

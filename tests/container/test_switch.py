@@ -199,10 +199,22 @@ def test_a_stopped_unit_is_started_again_with_its_reason(host: Host, inventory: 
 
 
 def test_an_edited_unit_is_put_right(host: Host, inventory: Path) -> None:
-    host.exec("sh", "-c", "echo '# edited' >> /etc/systemd/system/sglang-chat.service")
-    assert "was edited" in text_of(deploy(inventory, "--dry"))
+    unit = "/etc/systemd/system/sglang-chat.service"
+    edit = "sed -i -e 's/^RestartSec=.*/RestartSec=77/' -e '$a# edited' {}; chmod 666 {}"
+    host.exec("sh", "-c", edit.format(unit, unit))
+    main = show(host, "sglang-chat.service", "MainPID")
+    dry = text_of(deploy(inventory, "--dry"))
+    assert "was edited" in dry and "REPAIR" in dry and "RESTART" not in dry, dry
     assert deploy(inventory, "-y").returncode == 0
-    assert "# edited" not in host.exec("cat", "/etc/systemd/system/sglang-chat.service").stdout
+    assert show(host, "sglang-chat.service", "MainPID") == main, "restarted for what it never read"
+    assert show(host, "sglang-chat.service", "NeedDaemonReload") == "no"
+    assert "# edited" not in host.exec("cat", unit).stdout
+    assert host.exec("stat", "-c", "%a", unit).stdout.strip() == "644"
+    assert pending(inventory) == {}
+    host.exec("sed", "-i", "s/^LimitNOFILE=.*/LimitNOFILE=77/", unit)
+    assert "RESTART" in text_of(deploy(inventory, "--dry"))
+    assert deploy(inventory, "-y").returncode == 0
+    assert show(host, "sglang-chat.service", "MainPID") != main
     assert pending(inventory) == {}
 
 

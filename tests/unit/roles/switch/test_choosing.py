@@ -6,37 +6,15 @@ from typing import Any
 
 import pytest
 
-from roles.engine.desired import DesiredEngine, desired_engine
-from roles.host.managed import Change, Managed, ManagedDirectory, ManagedFile
+from roles.engine.desired import desired_engine
+from roles.host.managed import Change
 from roles.report import choice
 from roles.switch.choosing import choice_of, left_over
 from roles.switch.values import of_diff, values
+from tests.support.host_facts import facts_of
 from tests.support.inventory_case import engine
 
 WANTED = desired_engine(engine())
-
-
-def as_it_should_be(item: Managed) -> dict[str, Any]:
-    kind = "directory" if isinstance(item, ManagedDirectory) else "file"
-    said = {"kind": kind, "mode": item.mode, "owner": item.owner, "group": item.group}
-    return {**said, "sha256": item.sha256} if isinstance(item, ManagedFile) else said
-
-
-def facts_of(wanted: DesiredEngine, **about: Any) -> dict[str, Any]:
-    files = [*wanted.managed, *wanted.live_files.values(), wanted.installed_unit, wanted.config]
-    running = {
-        "releases": {"current": wanted.release.digest},
-        "state": {"phase": "live"},
-        "unit": {"ActiveState": "active", "UnitFileState": "enabled", "NeedDaemonReload": "no"},
-        "watch": {"ActiveState": "active"},
-        "last": {"outcome": "ready", "served_after_s": 174.0},
-    }
-    return {
-        "time": "2026-01-01T00:01:00Z",
-        "files": {item.path: as_it_should_be(item) for item in files},
-        "engines": {wanted.name: {**running, **about}},
-        "plans": {},
-    }
 
 
 def chosen(facts: dict[str, Any]) -> choice.Choice:

@@ -56,7 +56,7 @@ def test_stopped_disabled_edited_and_not_reloaded() -> None:
     # That alone needs no restart: see roles/switch/drift.py.
     assert not decide(but(unit={"UnitFileState": "disabled"}), LIVE, [], False).needed
     assert decide(RUNNING, LIVE, [], True).needed
-    assert decide(but(unit={"NeedDaemonReload": "yes"}), LIVE, [], False).needed
+    assert not decide(but(unit={"NeedDaemonReload": "yes"}), LIVE, [], False).needed
 
 
 def test_an_edited_live_release_is_a_reason() -> None:
@@ -89,9 +89,9 @@ def test_a_dead_watch_is_started_but_not_before_there_is_an_engine() -> None:
 
 
 def test_all_reasons_are_one_sentence() -> None:
-    stopped = but(unit={"ActiveState": "inactive", "NeedDaemonReload": "yes"})
+    stopped = but(unit={"ActiveState": "inactive"}, state={"phase": "switching"})
     said = str(decide(stopped, LIVE, [], False))
-    assert said == "the unit is inactive; systemd has not read the unit since it changed"
+    assert said == "an earlier switch was interrupted; the unit is inactive"
 
 
 def test_who_stopped_it_is_told() -> None:

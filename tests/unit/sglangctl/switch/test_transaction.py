@@ -17,7 +17,7 @@ import pytest
 from sglangctl import free
 from sglangctl.free.model import FreeResult, Plan, Refusal, UnitStep
 from sglangctl.proc.command import Result
-from sglangctl.state import release
+from sglangctl.state import ownership, release
 from sglangctl.state.config import EngineConfig, load_engine
 from sglangctl.state.files import link_atomic
 from sglangctl.state.paths import Paths
@@ -534,6 +534,25 @@ def test_a_commit_enables_again_what_somebody_disabled(machine: Machine) -> None
     machine.enabled.clear()
     transaction.commit("tiny", NEW, machine.paths)
     assert machine.enabled == set(), "what was stopped stays down"
+
+
+def test_a_commit_writes_the_unit_again_and_nothing_is_started(machine: Machine) -> None:
+    transaction.begin(ran_before(machine, "ours"), machine.paths, machine.record())
+    file, starts = machine.paths.units / UNIT, machine.starts
+    wanted = file.read_bytes()
+    file.write_bytes(ownership.HEAD.encode() + b"\n[Service]\nRestart=no\n")
+    file.chmod(0o666)
+    transaction.commit("tiny", NEW, machine.paths)
+    assert file.read_bytes() == wanted and file.stat().st_mode & 0o777 == 0o644
+    assert machine.starts == starts
+    release.write_state("tiny", replace(machine.state, phase="back"), machine.paths)
+    file.chmod(0o600)
+    transaction.commit("tiny", NEW, machine.paths)
+    assert file.stat().st_mode & 0o777 == 0o644, "after a switch that went back, too"
+    file.write_bytes(b"[Service]\n")
+    with pytest.raises(Failed, match="not made by sglang-provision"):
+        transaction.commit("tiny", NEW, machine.paths)
+    assert file.read_bytes() == b"[Service]\n"
 
 
 def test_a_start_that_is_still_queued_is_cancelled(machine: Machine) -> None:

@@ -1,0 +1,59 @@
+"""What a difference on a host asks for: a restart, or only that it is put right. Pure.
+
+Decided by what the running process has read: systemd reads some settings of a unit when it starts
+the process, and some only when it acts on the unit again.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from roles.host.managed import Change
+
+RELOADED = {
+    "Description": "systemd's own",
+    "Documentation": "systemd's own",
+    "StartLimitBurst": "read at the next start",
+    "StartLimitIntervalSec": "read at the next start",
+    "Restart": "read when the process ends",
+    "RestartSec": "read when the process ends",
+    "RestartPreventExitStatus": "read when the process ends",
+    "SuccessExitStatus": "read when the process ends",
+    "ExecStop": "read at the next stop",
+    "ExecStopPost": "read at the next stop",
+    "TimeoutStartSec": "read at the next start",
+    "TimeoutStopSec": "read at the next stop",
+    "TimeoutSec": "read at the next start and stop",
+    "KillMode": "read at the next stop",
+    "WantedBy": "read when the unit is enabled",
+}
+"""Settings of a unit that the running process has not read -> when they are."""
+
+
+def restarts(change: Change) -> bool:
+    """Whether the running process may have read what differs in a file of ours."""
+    if change.unreadable or not only_in_place(change):
+        return True
+    return any(not harmless_in_unit(line) for line in changed_lines(change.diff))
+
+
+def only_in_place(change: Change) -> bool:
+    """Whether the file is there, as a file, and its difference is known."""
+    if change.why == "changed":
+        return change.diff[:1] != () and change.diff[0].startswith("---")
+    return not change.diff and "->" in change.why
+
+
+def rights_only(change: Change) -> bool:
+    """Whether nothing but mode, owner or group differs."""
+    return not change.unreadable and not change.diff and "->" in change.why
+
+
+def changed_lines(diff: Sequence[str]) -> list[str]:
+    """What was added and taken away, without the diff's own first two lines."""
+    return [line[1:].strip() for line in diff[2:] if line[:1] in ("+", "-")]
+
+
+def harmless_in_unit(line: str) -> bool:
+    name, equals, _ = line.partition("=")
+    return not line or line[0] in "#;" or (bool(equals) and name.strip() in RELOADED)

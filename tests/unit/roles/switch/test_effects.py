@@ -1,0 +1,83 @@
+"""Each setting that the running process has not read is put right without a restart; no other."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from roles.engine.desired import desired_engine
+from roles.report import choice
+from roles.switch.choosing import choice_of
+from roles.switch.decision import decision_of
+from roles.switch.drift import drift
+from roles.switch.effects import RELOADED
+from tests.support.host_facts import facts_of
+from tests.support.inventory_case import engine
+
+WANTED = desired_engine(engine())
+UNIT = WANTED.installed_unit
+
+
+def edited(text: str | None = None, **fact: Any) -> dict[str, Any]:
+    """A host on which the unit's file has another text, or other rights."""
+    facts = facts_of(WANTED)
+    other = {} if text is None else {"sha256": "0" * 64, "text": text}
+    facts["files"][UNIT.path] = {**facts["files"][UNIT.path], **other, **fact}
+    return facts
+
+
+def restarts(facts: dict[str, Any]) -> bool:
+    return decision_of(WANTED)(facts).needed
+
+
+@pytest.mark.parametrize("name", [*RELOADED, "# a remark", "; a remark", ""])
+def test_what_the_process_has_not_read(name: str) -> None:
+    line = f"{name}=7" if name in RELOADED else name
+    facts = edited(f"{UNIT.masked}{line}\n")
+    assert not restarts(facts)
+    assert "no restart" in drift(WANTED, facts).unit[0] and drift(WANTED, facts).diff
+    assert choice_of(WANTED, [], facts).action == choice.REPAIR
+
+
+@pytest.mark.parametrize(
+    "line", ["User=root", "ExecStart=/bin/x", "LimitNOFILE=1", "Environment=A=1", "Restart", "x y"]
+)
+def test_what_the_process_has_read(line: str) -> None:
+    assert restarts(edited(f"{UNIT.masked}{line}\n"))
+    assert drift(WANTED, edited(f"{UNIT.masked}{line}\n")).unit == ()
+
+
+def test_a_line_that_was_taken_away_counts_too() -> None:
+    lines = UNIT.masked.splitlines(keepends=True)
+    without = [line for line in lines if not line.startswith("KillMode=")]
+    assert not restarts(edited("".join(without)))
+    assert restarts(edited("".join(line for line in lines if not line.startswith("User="))))
+
+
+@pytest.mark.parametrize(
+    "fact", [{"kind": "absent"}, {"kind": "link", "target": "/dev/null"}, {"sha256": "0" * 64}]
+)
+def test_what_cannot_be_compared_restarts(fact: dict[str, Any]) -> None:
+    assert restarts(edited(**fact))
+
+
+def test_a_mode_is_changed_back() -> None:
+    facts = edited(mode="0666")
+    path = f"{WANTED.spec.current}/nccl.env"
+    facts["files"][path] = {**facts["files"][path], "mode": "0777"}
+    assert not restarts(facts)
+    found = drift(WANTED, facts)
+    assert [one.item.path for one in found.rights] == [path]
+    assert any("0777" in line for line in found.lines) and any(
+        "0666" in line for line in found.unit
+    )
+    facts["files"][path]["sha256"] = "0" * 64
+    assert restarts(facts) and drift(WANTED, facts).rights == ()
+
+
+def test_a_reload_that_is_due_restarts_nothing() -> None:
+    unit = {"ActiveState": "active", "UnitFileState": "enabled", "NeedDaemonReload": "yes"}
+    facts = facts_of(WANTED, unit=unit)
+    assert not restarts(facts)
+    assert "reload, no restart" in drift(WANTED, facts).unit[0]
