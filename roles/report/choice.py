@@ -38,6 +38,8 @@ class Choice:
     """Processes of the engine itself that end."""
     fails: tuple[str, ...] = ()
     """Why the deploy would fail."""
+    notes: tuple[str, ...] = ()
+    """What to know of it whatever is done: drop-ins of others, a log that was deleted."""
     command: str | None = None
     """What a person can do about it instead."""
 
@@ -71,6 +73,9 @@ def lines(choices: Sequence[Choice], width: int) -> list[str]:
     if stays:
         text = harmless(f"{STAYS:<10} {', '.join(stays)}")
         found += [format_text(line, "bright_black") for line in wrapped(text, width)]
+    for one in choices:
+        for note in one.notes:
+            found += wrapped(harmless(f"{'note':<10} {one.engine}: {note}"), width)
     return found
 
 

@@ -13,12 +13,14 @@ from roles.switch.decision import decision_of, watch_reasons_of
 from roles.switch.drift import RUNNING, drift
 from roles.switch.values import values
 from sglangctl.state.paths import NAME
+from sglangctl.systemd.unit import SWITCH_DROP_IN
 from sglangctl.util.values import number
 
 
 def choice_of(engine: DesiredEngine, managed: Sequence[Managed], facts: JSON) -> Choice:
     """For one engine of the inventory; `managed` is what the host's engines share."""
     about = engine_facts(facts, engine.name)
+    notes = notes_of(engine, facts)
     decision = decision_of(engine)(facts)
     if not decision.needed:
         repairs = [
@@ -27,7 +29,7 @@ def choice_of(engine: DesiredEngine, managed: Sequence[Managed], facts: JSON) ->
             *(f"{one.item.path}: {one.why}" for one in changes(engine.managed, facts["files"])),
             *(f"its watch restarts: {why}" for why in watch_reasons_of(engine, managed)(facts)),
         ]
-        return Choice(engine.name, REPAIR if repairs else STAYS, tuple(repairs))
+        return Choice(engine.name, REPAIR if repairs else STAYS, tuple(repairs), notes=notes)
     runs = (about.get("unit") or {}).get("ActiveState") in RUNNING
     live = (about.get("releases") or {}).get("current")
     changed = changed_against_live(engine, facts) if live is not None else []
@@ -43,8 +45,26 @@ def choice_of(engine: DesiredEngine, managed: Sequence[Managed], facts: JSON) ->
         without_s=last,
         ends=tuple(ends),
         own=own,
+        notes=notes,
         fails=tuple(text for one in blockers(facts, engine) for text in one.splitlines()[:1]),
     )
+
+
+def notes_of(engine: DesiredEngine, facts: JSON) -> tuple[str, ...]:
+    """Drop-ins of others, and a log that was deleted while the engine writes it."""
+    unit = engine_facts(facts, engine.name).get("unit") or {}
+    found = []
+    paths = str(unit.get("DropInPaths") or "").split()
+    others = [path for path in paths if not path.endswith(SWITCH_DROP_IN)]
+    if others:
+        found.append(f"drop-ins change {engine.spec.unit}, and are left alone: {', '.join(others)}")
+    folder = facts["files"].get(engine.spec.log_folder) or {}
+    if folder.get("kind") == "absent" and unit.get("ActiveState") in RUNNING:
+        found.append(
+            f"{engine.spec.log_folder} was deleted: it is made anew, and the engine writes to the "
+            "deleted log until its next start"
+        )
+    return tuple(found)
 
 
 def ending(plan: JSON, unit: str) -> tuple[list[str], int]:

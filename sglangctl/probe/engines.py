@@ -25,6 +25,7 @@ SHOWN = (
     "ExecMainStartTimestampMonotonic",
     "InvocationID",
     "FragmentPath",
+    "DropInPaths",
 )
 VERDICT = ("t", "phase", "outcome", "cause", "evidence", "stopped_by", "served_after_s")
 

@@ -104,6 +104,8 @@ def look(engine: EngineConfig, paths: Paths) -> EngineStatus:
         notes = [] if outcome == "failed" else doubts(engine.name, watch, seen_s)
         status = 2 if notes else 0 if outcome in SERVED else 1
         notes += unproven(engine, told)
+    if unit and unit.drop_ins:
+        notes.append(f"drop-ins change {engine.unit}: {', '.join(unit.drop_ins)}")
     if told.get("serving_s") is not None:
         basis["since"] = round(time.time() - told["serving_s"], 3)
     return EngineStatus(**basis, start=start, seen_s=seen_s, notes=notes, exit=status, **told)

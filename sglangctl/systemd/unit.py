@@ -41,6 +41,8 @@ PROPERTIES = (
 )
 ENABLED = ("enabled", "enabled-runtime")
 RUNNING = ("active", "activating", "deactivating", "reloading", "refreshing")
+SWITCH_DROP_IN = "/50-sglangctl-switch.conf"
+"""Of sglangctl/switch/live.py."""
 CLD_EXITED = 1
 """ExecMainCode: 1 exited, 2 killed, 3 dumped (waitid(2))."""
 
@@ -129,6 +131,12 @@ class Unit:
     def number(self, name: str) -> int | None:
         """An integer property; None for `[not set]` and the like."""
         return digits(self[name])
+
+    @property
+    def drop_ins(self) -> tuple[str, ...]:
+        """Files that change it beside its own: somebody else's (a switch's own is in /run)."""
+        paths = self["DropInPaths"].split()
+        return tuple(path for path in paths if not path.endswith(SWITCH_DROP_IN))
 
     @property
     def main_pid(self) -> int:

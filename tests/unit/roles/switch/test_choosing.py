@@ -106,3 +106,19 @@ def test_values_of_a_diff(diff: list[str], told: str) -> None:
 def test_a_file_of_which_no_value_is_seen_is_named() -> None:
     secret = Change(WANTED.config, "changed", ("(only a secret's value differs)",))
     assert values([secret]) == [f"{WANTED.name}.json changed"]
+
+
+def test_drop_ins_of_others_and_a_deleted_log_are_told() -> None:
+    ours = "/run/systemd/system/x.d/50-sglangctl-switch.conf"
+    unit = {
+        "ActiveState": "active",
+        "UnitFileState": "enabled",
+        "DropInPaths": f"/etc/o.conf {ours}",
+    }
+    facts = facts_of(WANTED, unit=unit)
+    assert chosen(facts).action == choice.STAYS
+    assert "/etc/o.conf" in chosen(facts).notes[0] and ours not in chosen(facts).notes[0]
+    assert "note" in choice.lines([chosen(facts)], 80)[1]
+    facts["files"][WANTED.spec.log_folder] = {"kind": "absent"}
+    assert chosen(facts).action == choice.REPAIR
+    assert "deleted log" in chosen(facts).notes[1]

@@ -297,3 +297,24 @@ def test_a_journal_full_of_noise(host: Host, capsys: pytest.CaptureFixture[str])
         file.write(b'{"t": 5, "kind": "verdict", "outcome": ["a"], "evidence": 7}\n{"t": 6, "ki')
     assert document(capsys)[0] in (1, 2)
     assert text(capsys)[0] in (1, 2)
+
+
+def test_drop_ins_and_since_when(host: Host, capsys: pytest.CaptureFixture[str]) -> None:
+    host.engine()
+    ours = "/run/x.d/50-sglangctl-switch.conf"
+    changed = str(round((time.monotonic() - 100) * 1e6))
+    host.unit = unit(
+        "failed",
+        "failed",
+        "exit-code",
+        invocation_id="",
+        DropInPaths=f"/etc/x.d/colleague.conf {ours}",
+        StateChangeTimestampMonotonic=changed,
+        StartLimitBurst="3",
+    )
+    _, (one,) = document(capsys)
+    assert abs(one["since"] - (time.time() - 100)) < 5 and one["tries"] == 3
+    host.unit = unit(DropInPaths=f"/etc/x.d/colleague.conf {ours}")
+    serve(host.start(), 1)
+    _, said = text(capsys, "kimi")
+    assert "/etc/x.d/colleague.conf" in said and ours not in said
