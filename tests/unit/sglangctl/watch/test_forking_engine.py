@@ -44,7 +44,9 @@ LOOKS = 30
 @pytest.fixture
 def engine() -> Iterator[int]:
     command = [sys.executable, "-c", ENGINE, RANK]
-    with subprocess.Popen(command, stdout=subprocess.PIPE, start_new_session=True) as main:
+    # Under another name a Python that was moved does not find its library.
+    env = {**os.environ, "PYTHONHOME": sys.base_prefix}
+    with subprocess.Popen(command, stdout=subprocess.PIPE, start_new_session=True, env=env) as main:
         assert main.stdout is not None
         main.stdout.readline()
         yield main.pid
