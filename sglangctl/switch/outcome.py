@@ -138,7 +138,9 @@ class _Following:
         stopped = cause == "rank-stopped" and word in ("stalled", "unresponsive")
         if self._for("stopped", stopped) >= limits.rank_stopped_s:
             return Outcome("rank-stopped", "one of its ranks stays stopped", verdict or {}, start)
-        serving = word in ("serving", "unresponsive")
+        # While it walks the paths it may compile for minutes at each: the watch judges that.
+        phase = verdict.get("phase") if verdict else None
+        serving = word in ("serving", "unresponsive") and phase != "warming"
         if self._for("serving", serving) >= limits.generate_timeout_s + PROOF_S:
             sentence = "it serves, and no generation has proved it"
             return Outcome("unproven", sentence, verdict or {}, start)
