@@ -19,6 +19,7 @@ import click
 from pyinfra import logger
 from pyinfra.api import Host, State
 from pyinfra.api.exceptions import ConnectError
+from pyinfra.api.state import BaseStateCallback
 
 from roles.inventory.errors import Mistake, Need
 from roles.inventory.model import HostSpec
@@ -108,8 +109,7 @@ def guard() -> None:
             return
         try:
             original(self, *arguments, **options)
-        except ConnectError as error:
-            tell_plan(host=self.name, error=f"cannot be connected to: {error}")
+        except ConnectError:
             raise  # its caller asked for it
         except Exception as error:
             remember(self, f"cannot be connected to: {said(error)}")
@@ -142,6 +142,16 @@ class _Plain(logging.Formatter):
         return click.unstyle(self.other.format(record))
 
 
+class Unreachable(BaseStateCallback):
+    """Names the hosts that pyinfra itself could not connect to: it keeps that to its log."""
+
+    def host_connect_error(  # type: ignore[override]
+        self, state: State, host: Host, error: Exception
+    ) -> None:
+        if host.name not in MESSAGES:
+            tell_plan(host=host.name, error=f"cannot be connected to: {error}")
+
+
 def not_connected(host: Host, text: str) -> None:
     say(host, text, fg="red")
     host.state.trigger_callbacks("host_connect_error", host, ConnectError(text))
@@ -162,6 +172,7 @@ def begin(state: State, need: Need | None) -> None:
         # pyinfra would ask whether to go on without the hosts that failed, and end with a
         # traceback where nobody can answer. The run fails for them alone, as with -y.
         state.should_raise_failed_hosts = lambda state: False
+    state.add_callback_handler(Unreachable())
     for host in state.inventory:
         if state.is_host_in_limit(host):
             tell(host, mistakes_of(host), need)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import socket
 import subprocess
 from pathlib import Path
 from typing import Any
@@ -10,6 +11,7 @@ from typing import Any
 import pytest
 
 from roles.entry import plan, verify
+from roles.entry.project import INVENTORY_VARIABLE
 from roles.remote.failing import FORESEEN_VARIABLE
 from roles.report.report import FOLDER_VARIABLE
 
@@ -72,3 +74,18 @@ def test_a_verification_as_a_document(
 def test_nobody_was_reached(capfd: pytest.CaptureFixture[str]) -> None:
     (host,) = verify.hosts(None, [{"host": "a", "error": "x"}, {"host": "a", "error": "x"}])
     assert host["messages"] == ["x"] and host["outcome"] == "unreachable"
+
+
+def test_a_host_that_cannot_be_reached_is_named(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+) -> None:
+    with socket.socket() as taken:  # bound and not listening: every connection is refused
+        taken.bind(("127.0.0.1", 0))
+        ssh = f"{{hostname: 127.0.0.1, port: {taken.getsockname()[1]}, user: root}}"
+        engine = "{model: {path: /m}, kernel: {source: none}}"
+        inventory = tmp_path / "hosts.yml"
+        inventory.write_text(f"hosts:\n  far:\n    ssh: {ssh}\n    engines: {{e: {engine}}}\n")
+        monkeypatch.setenv(INVENTORY_VARIABLE, str(inventory))
+        assert plan.run(["--json"]) == 1
+    (host,) = json.loads(capfd.readouterr().out)["plan"]
+    assert host["host"] == "far" and "cannot be connected to" in host["errors"][0]
