@@ -402,10 +402,8 @@ def test_an_engine_that_dies_in_its_first_start_is_not_tried_again(
     assert "next step" in text_of(done)
     assert "serves again" in text_of(done)
     assert host.exec("readlink", "/var/lib/sglangctl/chat/current").stdout == before
-    outcomes = [
-        line.rsplit("  ", 1)[-1].split()[0]
-        for line in host.exec("sglangctl", "journal", "chat", "--list").stdout.splitlines()
-    ]
+    listed = host.exec("sglangctl", "journal", "chat", "--list").stdout.splitlines()
+    outcomes = [line.split()[1] for line in listed]
     assert outcomes[-2:] == ["failed", "ready"], outcomes
 
 
