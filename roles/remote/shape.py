@@ -101,6 +101,15 @@ _PLAN = _object(
     units_to_stop=_or_none(_STOPPED),
     containers_to_stop=_or_none(_STOPPED),
     processes_to_end=_or_none(_list(_object("pid", pid=_COUNT))),
+    before=_or_none(
+        _object(
+            rollback=_some("boolean"),
+            release=_some("string"),
+            units=_or_none(_TEXTS),
+            containers=_or_none(_TEXTS),
+            by_hand=_or_none(_list(_COUNT)),
+        )
+    ),
 )
 _KERNEL = _object(
     venv=_some("string"),
@@ -133,6 +142,7 @@ _FINDING = _object(
     **dict.fromkeys(("seen", "fix", "needed", "source"), _text()),
 )
 _OWNER = _object("pid name", pid=_COUNT, name=_text(), unit=_some("string"))
+_WOULD = _object(lines=_or_none(_TEXTS), refused=_some("string"))
 _PROBE = _object(
     "v time files users",
     v=_COUNT,
@@ -149,7 +159,8 @@ _PROBE = _object(
     ),
     engines=_or_none(_by_name(_ENGINE)),
     plans=_by_name(_PLAN),
-    removals=_by_name(_object(lines=_or_none(_TEXTS), refused=_some("string", "boolean"))),
+    stops=_by_name(_WOULD),
+    removals=_by_name(_WOULD),
     kernels=_by_name(_KERNEL),
     preflight=_by_name(_or_none(_list(_FINDING))),
     reasons=_by_name(_text()),

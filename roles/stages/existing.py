@@ -50,7 +50,7 @@ class ExistingHost:
     def request(self) -> dict[str, Any]:
         """What the probe is asked for: the host's own configuration says what its engines are."""
         if self.deploy == "rollback":
-            return {"stop": list(self.names)}  # what a switch would end first
+            return {"plan": list(self.names)}  # what a switch would end first
         return {self.deploy: list(self.names)} if self.deploy in ("stop", "remove") else {}
 
 

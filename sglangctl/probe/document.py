@@ -70,9 +70,12 @@ class Probe:
     """Who has the host's lock, null when nobody has: pid, since, engine, what, sentence."""
     plans: dict[str, Any] = field(default_factory=dict)
     """Engine -> what its switch would stop and end (`sglangctl free NAME --stop --dry-run`), and
-    `before`: what it would go back to (sglangctl/switch/before.py); for the request's `stop` and `remove` what `sglangctl stop NAME` would."""
+    `before`: what it would go back to (sglangctl/switch/before.py)."""
+    stops: dict[str, Any] = field(default_factory=dict)
+    """For the request's `stop` and `remove`: engine -> what `sglangctl stop NAME` would do:
+    {lines, refused}."""
     removals: dict[str, Any] = field(default_factory=dict)
-    """Engine -> what `sglangctl remove NAME` would delete: {lines, refused}."""
+    """Engine -> what `sglangctl remove NAME` would delete then: {lines, refused}."""
     preflight: dict[str, Any] = field(default_factory=dict)
     """Engine -> the findings of `sglangctl preflight NAME --json`, without the engine's name."""
     reasons: dict[str, str] = field(default_factory=dict)
@@ -213,7 +216,7 @@ def _about_engines(found: Probe, part: _Parts, request: Mapping[str, Any], paths
     found.holders = _holders(looked, host, engines, shown or {})
     _plans(found, request, host, engines, paths)
     if ending:
-        forecast.look(found.plans, found.removals, ending, host, configured, paths)
+        forecast.look(found.stops, found.removals, ending, host, configured, paths)
     for name in request.get("preflight", ()):
         if name not in engines:
             found.reasons[f"preflight {name}"] = "not configured on this host"

@@ -9,6 +9,7 @@ from typing import Any
 from sglangctl.free import notes
 from sglangctl.free.model import Plan
 from sglangctl.state.release import State
+from sglangctl.util.terminal import harmless
 from sglangctl.util.values import mapping, text
 
 
@@ -62,15 +63,19 @@ def of(state: State, plan: Plan, rollback: bool) -> Before:
 
 def line(before: Before, name: str, to: str) -> str:
     """What the host goes back to if release `to` of engine `name` does not become ready."""
+    return harmless(f"if {name} does not become ready: {_side(before, to)}")
+
+
+def _side(before: Before, to: str) -> str:
     if not before.rollback:
-        return f"if {name} does not become ready: nothing is started again (`rollback: false`)"
+        return "nothing is started again (`rollback: false`)"
     sides = [f"release {before.release[:12]}"] if before.release not in (None, to) else []
     sides += [*before.units, *(f"container {one}" for one in before.containers)]
     pids = ", ".join(map(str, before.by_hand))
     if sides:
         lost = f", without what was started by hand ({pids})" if pids else ""
-        return f"if {name} does not become ready: back to {', '.join(sides)}{lost}"
-    return f"if {name} does not become ready: nothing to go back to, {nothing(before, to)}"
+        return f"back to {', '.join(sides)}{lost}"
+    return f"nothing to go back to, {nothing(before, to)}"
 
 
 def nothing(before: Before, to: str) -> str:

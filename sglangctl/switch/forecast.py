@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import replace
-from typing import Any
+from collections.abc import Iterable, Iterator, Mapping
+from typing import Any, Callable
 
-from sglangctl.state import ownership
 from sglangctl.state.config import EngineConfig, HostConfig
 from sglangctl.state.paths import Paths, checked_name
-from sglangctl.switch.remove import steps
+from sglangctl.switch import remove, stop
+from sglangctl.switch.step import Step, lines
 from sglangctl.systemd.unit_names import engine_unit
 from sglangctl.util.errors import Failed
 
@@ -35,42 +34,44 @@ def unconfigured(wanted: Mapping[str, Iterable[str]]) -> dict[str, EngineConfig]
 
 
 def look(
-    plans: dict[str, Any],
+    stops: dict[str, Any],
     removals: dict[str, Any],
     wanted: Mapping[str, Iterable[str]],
     host: HostConfig,
     configured: Mapping[str, EngineConfig],
     paths: Paths,
 ) -> None:
-    """Add to `plans` and `removals` what is `wanted`: {"stop": names, "remove": names}."""
-    for names in wanted.values():
-        for name in names:
-            if name in configured and name not in plans:
-                others = [other for key, other in configured.items() if key != name]
-                plans[name] = stop_plan(configured[name], host, others)
+    """Add to `stops` and `removals` what is `wanted`: {"stop": names, "remove": names}. A removal
+    begins with a stop."""
+    for name in [name for names in wanted.values() for name in names]:
+        stops[name] = answer(lambda: stop_steps(name, host, configured, paths))  # noqa: B023 (called at once)
     for name in wanted.get("remove", ()):
         removals[name] = removal(name, paths)
 
 
-def stop_plan(
-    engine: EngineConfig, host: HostConfig, siblings: Sequence[EngineConfig]
-) -> dict[str, Any]:
-    """The plan of `sglangctl stop`, see there for why it does not look at `replaces`."""
-    from sglangctl import free
-
-    alone = replace(engine, replaces=())
-    plan = free.plan(alone, host, siblings, policy="declared", stop=True)
-    return free.plan_document(plan)
+def stop_steps(
+    name: str, host: HostConfig, configured: Mapping[str, EngineConfig], paths: Paths
+) -> Iterator[Step]:
+    if name not in configured:
+        return stop.unit_steps(checked_name(name))
+    others = [other for key, other in configured.items() if key != name]
+    return stop.steps(configured[name], host, others, paths)
 
 
 def removal(name: str, paths: Paths) -> dict[str, Any]:
-    """`lines`: what `sglangctl remove` would delete, and what stays; `refused`: why nothing would
-    be done, None where something would."""
-    unit = paths.units / engine_unit(checked_name(name))
-    if ownership.foreign_unit(unit):
-        return {"lines": [], "refused": f"{unit} was not made by sglang-provision"}
+    """Of `sglangctl remove`, after the stop: what it would delete, and what stays."""
+
+    def steps() -> Iterator[Step]:
+        remove.refuse_foreign(checked_name(name), paths)
+        return remove.steps(name, paths)
+
+    return answer(steps)
+
+
+def answer(steps: Callable[[], Iterable[Step]]) -> dict[str, Any]:
+    """`lines`: what would be done, nothing where nothing is to do; `refused`: why nothing would be
+    done, None where it would."""
     try:
-        lines = [line for step in steps(name, paths) if (line := step.line())]
-        return {"lines": list(dict.fromkeys(lines)), "refused": None}
+        return {"lines": lines(steps()), "refused": None}
     except Failed as error:
         return {"lines": [], "refused": str(error)}

@@ -7,8 +7,7 @@ import json
 import os
 import re
 import shutil
-from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from collections.abc import Iterator
 from functools import partial
 from pathlib import Path
 
@@ -18,8 +17,8 @@ from sglangctl.state.config import ConfigError, load_engine, read_document
 from sglangctl.state.files import write_atomic
 from sglangctl.state.lock import locked
 from sglangctl.state.paths import NAME, Paths
+from sglangctl.switch.step import Say, Step, quiet
 from sglangctl.switch.stop import stop, stop_by_name
-from sglangctl.switch.transaction import Say
 from sglangctl.systemd import systemctl
 from sglangctl.systemd.unit_names import RESUME, engine_unit, watch_unit
 from sglangctl.util.errors import Failed
@@ -34,9 +33,7 @@ VENV = re.compile(r"[0-9a-f]{16}")
 def remove(name: str, paths: Paths, say: Say) -> None:
     """Remove engine `name`. Raises Failed when it cannot be stopped, or when its unit is
     somebody else's (then everything stays)."""
-    unit = paths.units / engine_unit(name)
-    if ownership.foreign_unit(unit):
-        raise Failed(f"{unit} was not made by sglang-provision: nothing was removed")
+    refuse_foreign(name, paths)
     with locked(paths, name, f"removal of {name}"):
         if paths.engine_json(name).exists():
             stop(load_engine(name, paths), paths, say)
@@ -50,12 +47,11 @@ def remove(name: str, paths: Paths, say: Say) -> None:
     say(f"{name} is removed")
 
 
-@dataclass(frozen=True)
-class Step:
-    """One step of a removal. `line`: its line in a plan, None where it has none; `do` does it."""
-
-    line: Callable[[], str | None]
-    do: Callable[[Say], None]
+def refuse_foreign(name: str, paths: Paths) -> None:
+    """Failed where the unit is somebody else's."""
+    unit = paths.units / engine_unit(name)
+    if ownership.foreign_unit(unit):
+        raise Failed(f"{unit} was not made by sglang-provision: nothing was removed")
 
 
 def steps(name: str, paths: Paths) -> Iterator[Step]:
@@ -91,7 +87,7 @@ def steps(name: str, paths: Paths) -> Iterator[Step]:
 def shared_steps(paths: Paths) -> Iterator[Step]:
     """What all engines of a host share, but for what others put into the same folders."""
     for user in ownership.users(paths):
-        yield Step(partial("remove user {}".format, user), partial(remove_user, user, paths))
+        yield Step(partial(list, [f"remove user {user}"]), partial(remove_user, user, paths))
     yield quiet(lambda: shutil.rmtree(paths.users, ignore_errors=True))
     yield quiet(lambda: systemctl.call("disable", "--quiet", "--", RESUME))
     for unit in (paths.units / watch_unit(), paths.units / RESUME):
@@ -118,8 +114,9 @@ def deletion(path: Path) -> Step:
     """Delete a path of ours, whatever it is; a link is deleted, not followed. A folder with weights
     in it stays."""
 
-    def line() -> str | None:
-        return weights_stay(path) or (f"remove {path}" if os.path.lexists(path) else None)
+    def lines() -> list[str]:
+        stays = weights_stay(path)
+        return [stays] if stays else [f"remove {path}"] if os.path.lexists(path) else []
 
     def do(say: Say) -> None:
         stays = weights_stay(path)
@@ -133,7 +130,7 @@ def deletion(path: Path) -> Step:
             path.unlink()
         say(f"removed {path}")
 
-    return Step(line, do)
+    return Step(lines, do)
 
 
 def weights_stay(path: Path) -> str | None:
@@ -142,15 +139,6 @@ def weights_stay(path: Path) -> str | None:
     if found is None:
         return None
     return harmless(f"{path} stays: there are weights in it ({found})")
-
-
-def quiet(act: Callable[[], object]) -> Step:
-    """A step that neither a plan nor a removal prints."""
-
-    def do(say: Say) -> None:
-        act()
-
-    return Step(lambda: None, do)
 
 
 def other_engines(name: str, paths: Paths) -> list[str]:

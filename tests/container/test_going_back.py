@@ -252,6 +252,8 @@ def test_on_demand_the_good_release_before_serves_again(host: Host, tmp_path: Pa
     inventory = inventory_of(tmp_path, host, environment={"ROUND": "2"})
     dry = deploy(inventory, "--dry", script="rollback")
     assert f"rollback of chat to release {other[:12]}" in dry.stdout + dry.stderr
+    way_back = f"if chat does not become ready: back to release {live[:12]}"
+    assert way_back in dry.stdout + dry.stderr
     assert current(host) == live
     done = deploy(inventory, "-y", script="rollback")
     assert done.returncode == 0, done.stdout + done.stderr

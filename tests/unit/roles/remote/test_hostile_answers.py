@@ -26,8 +26,8 @@ from roles.stages.fitness import why_unfit
 from roles.stages.preflight_check import in_the_way
 from roles.stages.readiness import invocation, proved_by
 from roles.switch.decision import decision_of, watch_reasons_of
-from roles.switch.operations import plan_lines, seen
-from roles.switch.stop import is_down, stop_lines
+from roles.switch.operations import plan_lines, seen, way_back
+from roles.switch.stop import would
 from sglangctl.preflight.text import sentence
 from tests.support.blocked_host import FOUND, whole_engine
 
@@ -78,8 +78,10 @@ def whole(files: list[str]) -> dict[str, Any]:
                 "units_to_stop": [step],
                 "containers_to_stop": [step],
                 "processes_to_end": [{"pid": 9}],
+                "before": {"rollback": True, "units": ["vllm.service"], "by_hand": [9]},
             }
         },
+        "stops": {"e": {"lines": ["stop x"], "refused": None}},
         "removals": {"e": {"lines": ["remove /x"], "refused": None}},
         "kernels": {
             "e": {
@@ -156,7 +158,8 @@ def consumers() -> tuple[dict[str, Any], list[Callable[[dict[str, Any]], object]
         live_digests,
         lambda facts: seen(facts, "e"),
         lambda facts: "\n".join(plan_lines(facts, "e")),
-        lambda facts: is_down(facts, "e") or "\n".join(stop_lines(facts, "e")),
+        lambda facts: "\n".join(way_back(facts, "e", "a")),
+        lambda facts: "\n".join(would(facts, "stops", "e").get("lines") or []),
         lambda facts: proved_by(snapshot.engine_facts(facts, "e"), True),
         lambda facts: invocation(snapshot.engine_facts(facts, "e")),
         lambda facts: (facts["users"].get("sglang") or {}).get("group"),

@@ -3,19 +3,29 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 
-from roles.switch.stop import is_down, stop_lines
+from sglangctl import free
+from sglangctl.free.model import UNSEEN, FreeResult, Plan, Refusal, UnitStep
 from sglangctl.probe import document
-from sglangctl.state import ownership
+from sglangctl.proc.command import Result
+from sglangctl.state import ownership, release
+from sglangctl.state.config import HostConfig
 from sglangctl.state.files import link_atomic
 from sglangctl.state.paths import Paths
 from sglangctl.state.release import FILES
-from sglangctl.switch import forecast, remove
+from sglangctl.switch import forecast, remove, step, stop
+from sglangctl.systemd.unit import Unit
 from sglangctl.util.errors import Failed, Unusable
+from tests.support.engine_config import ENGINE
 from tests.support.unit_files import OURS, make
+from tests.support.units import unit
+
+UNIT, WATCH = "sglang-kimi.service", "sglang-watch@kimi.service"
 
 
 def everything(root: Path) -> set[str]:
@@ -83,9 +93,11 @@ def test_what_stays_is_said(paths: Paths) -> None:
 
 
 def test_a_unit_of_somebody_else_refuses_the_removal(paths: Paths) -> None:
-    unit = make(paths, "etc/systemd/system/sglang-kimi.service", "[Unit]\n")
+    make(paths, "etc/systemd/system/sglang-kimi.service", "[Unit]\n")
     plan = forecast.removal("kimi", paths)
-    assert plan == {"lines": [], "refused": f"{unit} was not made by sglang-provision"}
+    with pytest.raises(Failed) as error:
+        remove.remove("kimi", paths, print)
+    assert plan == {"lines": [], "refused": str(error.value)}
 
 
 def test_a_release_that_is_not_whole_is_told(paths: Paths) -> None:
@@ -113,45 +125,137 @@ def test_a_name_that_is_none_is_refused(key: str, paths: Paths) -> None:
         document.probe(document.parse_request(json.dumps({key: ["../x"]})), paths)
 
 
-def facts(unit: tuple[str, str], watch: tuple[str, str], **plan: object) -> dict[str, object]:
-    keys = ("ActiveState", "UnitFileState")
-    about = {"unit": dict(zip(keys, unit)), "watch": dict(zip(keys, watch))}
-    return {"engines": {"e": about}, "plans": {"e": plan}}
+@pytest.fixture
+def units(monkeypatch: pytest.MonkeyPatch) -> dict[str, Unit]:
+    """What systemd knows, by name."""
+    known: dict[str, Unit] = {}
+    monkeypatch.setattr(stop, "find", known.get)
+    return known
 
 
-DOWN = ("inactive", "disabled")
+def has(units: dict[str, Unit], name: str, active: str, boots: str, **more: Any) -> None:
+    units[name] = unit(active, name=name, UnitFileState=boots, **more)
 
 
 @pytest.mark.parametrize(
-    ("found", "down"),
+    ("own", "watch", "lines"),
     [
-        (facts(DOWN, DOWN), True),
-        (facts(("inactive", ""), ("inactive", "")), True),
-        (facts(("active", "enabled"), DOWN), False),
-        (facts(("inactive", "enabled"), DOWN), False),
-        (facts(("failed", "disabled"), DOWN), False),
-        (facts(DOWN, ("inactive", "static")), True),
-        (facts(DOWN, ("active", "static")), False),
-        (facts(DOWN, DOWN, processes_to_end=[{"pid": 7}]), False),
-        (facts(DOWN, DOWN, processes_to_end=[{"pid": 7}], refused=[{}]), True),
-        ({}, True),
+        (("inactive", "disabled"), ("inactive", "static"), []),
+        (None, None, []),
+        (
+            ("active", "enabled"),
+            ("active", "static"),
+            [
+                f"stop {UNIT} (active, enabled)",
+                f"stop {WATCH} (active, static)",
+                f"disable {UNIT} (enabled)",
+            ],
+        ),
+        (("inactive", "enabled"), None, [f"disable {UNIT} (enabled)"]),
+        (("failed", "disabled"), None, [f"stop {UNIT} (failed, disabled)"]),
+        (None, ("active", "static"), [f"stop {WATCH} (active, static)"]),
     ],
 )
-def test_what_is_down(found: dict[str, object], down: bool) -> None:
-    assert is_down(found, "e") == down
+def test_the_lines_of_a_stop_by_name(
+    units: dict[str, Unit],
+    own: tuple[str, str] | None,
+    watch: tuple[str, str] | None,
+    lines: list[str],
+) -> None:
+    for name, found in ((UNIT, own), (WATCH, watch)):
+        if found is not None:
+            has(units, name, *found)
+    assert step.lines(stop.unit_steps("kimi")) == lines
 
 
-def test_the_lines_of_a_stop() -> None:
-    up = (("active", "enabled"), ("active", "static"))
-    told = ["stop sglang-e.service (ours; ...)", "  ends with it: 7 python"]
-    assert stop_lines(facts(*up, lines=told), "e") == [
-        *told,
-        "disable sglang-e.service (enabled)",
-        "stop sglang-watch@e.service (active, static)",
-    ]
-    # Others are on its GPUs: nothing of that plan is done, and the units are stopped all the same.
-    assert stop_lines(facts(*up, lines=["refused"], refused=[{"who": "x"}]), "e") == [
-        "stop sglang-e.service (active, enabled)",
-        "disable sglang-e.service (enabled)",
-        "stop sglang-watch@e.service (active, static)",
-    ]
+def test_a_start_that_is_queued_is_stopped(units: dict[str, Unit]) -> None:
+    has(units, UNIT, "inactive", "disabled", job=True)
+    assert step.lines(stop.unit_steps("kimi")) == [f"stop {UNIT} (inactive, disabled)"]
+
+
+STEP = UnitStep(UNIT, "ours", "the engine itself", "active", "enabled", False, (7,), (), "no", "")
+OTHER = Refusal("foreign", "x", "no", "--policy all")
+
+
+def of_stop(monkeypatch: pytest.MonkeyPatch, paths: Paths, **plan: Any) -> dict[str, Any]:
+    """What the probe says of a stop of a configured engine."""
+    made = Plan("kimi", "declared", True, (0,), **plan)
+    monkeypatch.setattr(free, "plan", lambda *_, **__: made)
+    stops: dict[str, Any] = {}
+    configured = {"kimi": replace(ENGINE, name="kimi", unit=UNIT)}
+    forecast.look(stops, {}, {"stop": ["kimi"]}, HostConfig(), configured, paths)
+    return dict(stops["kimi"])
+
+
+def test_a_stop_ends_what_its_plan_names_and_says_each_unit_once(
+    monkeypatch: pytest.MonkeyPatch, paths: Paths, units: dict[str, Unit]
+) -> None:
+    has(units, UNIT, "active", "enabled")
+    found = of_stop(monkeypatch, paths, units_to_stop=(STEP,))
+    stops = [line for line in found["lines"] if line.strip().startswith(f"stop {UNIT}")]
+    assert len(stops) == 1 and "ours" in stops[0]
+    assert found["lines"][-1] == f"disable {UNIT} (enabled)"
+
+
+def test_others_on_its_gpus_do_not_keep_a_stop_from_its_units(
+    monkeypatch: pytest.MonkeyPatch, paths: Paths, units: dict[str, Unit]
+) -> None:
+    has(units, UNIT, "active", "enabled")
+    found = of_stop(monkeypatch, paths, units_to_stop=(STEP,), refused=(OTHER,))
+    assert found["lines"] == [f"stop {UNIT} (active, enabled)", f"disable {UNIT} (enabled)"]
+
+
+def test_a_stop_that_would_be_refused_is_told(
+    monkeypatch: pytest.MonkeyPatch, paths: Paths, units: dict[str, Unit]
+) -> None:
+    has(units, UNIT, "active", "enabled")
+    blind = Refusal(UNSEEN, UNIT, "systemd does not answer", "try again")
+    found = of_stop(monkeypatch, paths, refused=(blind,))
+    assert found["lines"] == [] and UNIT in found["refused"]
+
+
+def test_what_is_down_has_no_lines(
+    monkeypatch: pytest.MonkeyPatch, paths: Paths, units: dict[str, Unit]
+) -> None:
+    assert of_stop(monkeypatch, paths, notes=("a note",)) == {"lines": [], "refused": None}
+
+
+@pytest.fixture
+def calls(monkeypatch: pytest.MonkeyPatch) -> list[str]:
+    """What was done, in its order."""
+    done: list[str] = []
+
+    def execute(plan: Plan, say: Any) -> FreeResult:
+        done.append("free")
+        return FreeResult(1, "GPU 0 is not free", "not-free")
+
+    def systemctl(*arguments: str, timeout_s: float = 0) -> Result:
+        done.append(arguments[0])
+        return Result(0, "", "")
+
+    monkeypatch.setattr(free, "execute", execute)
+    monkeypatch.setattr(stop.systemctl, "call", systemctl)
+    return done
+
+
+def test_a_plan_of_a_stop_does_nothing(
+    monkeypatch: pytest.MonkeyPatch, paths: Paths, units: dict[str, Unit], calls: list[str]
+) -> None:
+    has(units, UNIT, "active", "enabled")
+    assert of_stop(monkeypatch, paths, units_to_stop=(STEP,))["lines"]
+    assert calls == []
+
+
+def test_a_stop_that_cannot_free_the_gpus_still_keeps_the_engine_down(
+    monkeypatch: pytest.MonkeyPatch, paths: Paths, units: dict[str, Unit], calls: list[str]
+) -> None:
+    made = Plan("kimi", "declared", True, (0,), units_to_stop=(STEP,))
+    monkeypatch.setattr(free, "plan", lambda *_, **__: made)
+    paths.engine_state("kimi").mkdir(parents=True)
+    release.write_state("kimi", release.State("live"), paths)
+    engine = replace(ENGINE, name="kimi", unit=UNIT)
+    with pytest.raises(Failed, match="GPU 0 is not free"):
+        stop.stop(engine, paths, print)
+    assert calls == ["free", "stop", "stop", "disable", "reset-failed"]
+    state = release.read_state("kimi", paths)
+    assert state is not None and state.phase == "stopped"
