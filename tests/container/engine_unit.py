@@ -27,6 +27,8 @@ from tests.hosts.standins.install import install_into
 
 Event = dict[str, Any]
 VENV = "/opt/sglang/venvs/standin"
+USER = "sglang"
+"""Made here, not by a deploy; so it is named in the inventory."""
 STANDIN_ENV = "/etc/standins/sglang.env"
 
 
@@ -45,7 +47,7 @@ def put(host: Host, files: dict[str, tuple[int, bytes]]) -> None:
 def prepare(host: Host) -> None:
     """Once a host: stand-ins, the engine's venv and user, sglangctl."""
     install_into(host, gpus=2)
-    host.exec("sh", "-c", "id sglang >/dev/null 2>&1 || useradd --system --user-group sglang")
+    host.exec("sh", "-c", f"id {USER} >/dev/null 2>&1 || useradd --system --user-group {USER}")
     host.exec("python3", "-m", "venv", VENV)
     host.exec(
         f"{VENV}/bin/pip", "install", "--quiet", "--no-index",
@@ -88,6 +90,7 @@ class EngineUnit:
         description: dict[str, Any] = {
             "model": {"path": self.model, "served_name": "tiny"},
             "port": self.port,
+            "user": USER,
             "flags": {**self.flags, **(flags or {})},
             **engine,
         }
@@ -124,9 +127,9 @@ class EngineUnit:
         put(self.host, files)
         script = (
             f"systemd-tmpfiles --create /etc/tmpfiles.d/sglang-{self.name}.conf && "
-            f"chgrp sglang {folder}/engine.yaml {folder}/engine.env && "
+            f"chgrp {USER} {folder}/engine.yaml {folder}/engine.env && "
             f"ln -sfn releases/{release.digest} {self.state}/current && "
-            f"rm -rf {self.state}/starts/* && : > {self.log} && chgrp sglang {self.log} && "
+            f"rm -rf {self.state}/starts/* && : > {self.log} && chgrp {USER} {self.log} && "
             "systemctl daemon-reload"
         )
         self.host.exec("sh", "-c", script)
@@ -203,7 +206,7 @@ class EngineUnit:
 
     def processes(self) -> list[str]:
         """What runs as the engine's user."""
-        done = self.host.exec("ps", "-u", "sglang", "-o", "pid=,stat=,args=", check=False)
+        done = self.host.exec("ps", "-u", USER, "-o", "pid=,stat=,args=", check=False)
         return [line for line in done.stdout.splitlines() if line.strip()]
 
     def tail(self) -> str:

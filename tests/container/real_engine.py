@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import ClassVar
 
 from roles.remote import program
-from tests.container.engine_unit import EngineUnit, put
+from tests.container.engine_unit import USER, EngineUnit, put
 from tests.hosts.host import Host
 
 VENV = "/opt/sglang/venvs/real"
@@ -28,7 +28,7 @@ class RealEngine(EngineUnit):
 
 def prepared(made: Host) -> Host:
     """A host with the real engine in a venv, its user, and sglangctl."""
-    made.exec("sh", "-c", "id sglang >/dev/null 2>&1 || useradd --system --user-group sglang")
+    made.exec("sh", "-c", f"id {USER} >/dev/null 2>&1 || useradd --system --user-group {USER}")
     made.exec("python3", "-m", "venv", "--system-site-packages", VENV)
     made.exec(
         f"{VENV}/bin/pip", "install", "--quiet", "--no-deps", "sglang==0.5.23", timeout=600
