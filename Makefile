@@ -24,11 +24,9 @@ SIDE_BY_SIDE = --dist loadfile -n
 # Tests start this program and pyinfra hundreds of times: compiled once, not each time.
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: check check-pythons mutants lint docs unit test test-real demo clean-demo clean images engine packages test-packages
+.PHONY: check check-pythons mutants lint docs unit test test-real gpu-check demo clean-demo clean images engine packages test-packages
 check: lint
 	@$(MAKE) --no-print-directory --jobs 2 docs unit
-.PHONY: check lint docs unit test test-real gpu-check demo clean-demo clean images engine packages test-packages
-check: lint docs unit
 
 lint: $(VENV)/.ready
 	$(BIN)/ruff check .
@@ -50,7 +48,7 @@ mutants: $(VENV)/.ready
 	@$(BIN)/python -m benchmarks.mutants $(ARGS)
 
 test: lint docs test-packages images
-	$(PYTEST) -q $(SIDE_BY_SIDE) 2 -m "not real" --hypothesis-profile=thorough \
+	$(PYTEST) -q $(SIDE_BY_SIDE) 3 -m "not real" --hypothesis-profile=thorough \
 		$(wildcard $(TESTS)) $(ARGS)
 
 test-real: images

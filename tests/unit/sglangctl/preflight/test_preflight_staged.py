@@ -192,7 +192,7 @@ def test_the_asking_unit_is_the_engines_own_but_for_what_it_starts() -> None:
     )
     lines = unit.split("\n")
     for line in (
-        "User=sglang",
+        "User=sglang-e",
         f"EnvironmentFile={base}/releases/{digest}/engine.env",
         "ProtectSystem=strict",
         "SystemCallFilter=~@privileged",
