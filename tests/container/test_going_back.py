@@ -273,6 +273,7 @@ def begin_cut(host: Host, step: str, how: str, to: str) -> None:
     wait_for(host, "test -e /run/at-the-step")
 
 
+@pytest.mark.real  # every step twice: `make test` cuts at the steps of the tests below
 @pytest.mark.parametrize("step", STEPS)
 def test_a_killed_transaction_is_resumed(host: Host, tmp_path: Path, step: str) -> None:
     live, other = two_releases(host, tmp_path)
@@ -285,6 +286,7 @@ def test_a_killed_transaction_is_resumed(host: Host, tmp_path: Path, step: str) 
     assert "nothing to resume" in again.stderr
 
 
+@pytest.mark.real
 @pytest.mark.parametrize("step", STEPS)
 def test_a_power_cut_boots_the_side_that_counts(host: Host, tmp_path: Path, step: str) -> None:
     live, other = two_releases(host, tmp_path)

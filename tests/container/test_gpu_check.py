@@ -36,7 +36,8 @@ NO_GPU = {
 LEFT_OUT = {
     # The stand-in has another way of asking, no kernel, and one shape of drafters: they have tests of their own.
     *("first_token", "kernel", "eagle_random", "standalone", "bad_shards", "strict"),
-    "killed_process",
+    # They take a minute each, and test_switch and test_readiness have the like of them.
+    *("killed_process", "stopped_process", "nccl", "port_taken"),
 }
 
 
@@ -58,5 +59,5 @@ def test_the_checks_run_on_a_host_without_a_gpu(module_host_factory: Any, tmp_pa
     assert status == 0
     measured = {entry["name"]: entry.get("measured") for entry in document["checks"]}
     assert measured["deploy"]["outcome"] == "ready"
-    assert measured["nccl"]["dark_s"] > 0
+    assert measured["deploy"]["deploy_s"] > 0
     assert (tmp_path / "traces/gpu-deploy/journal.jsonl").read_text().startswith('{"t"')

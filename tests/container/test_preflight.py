@@ -19,7 +19,7 @@ import pytest
 from tests.container.deploying import deploy, filesystem, ssh_data, write_inventory
 from tests.hosts.host import Host
 
-pytestmark = [pytest.mark.container, pytest.mark.timeout(900)]
+pytestmark = [pytest.mark.container, pytest.mark.real, pytest.mark.timeout(900)]
 
 MODEL = "/models/tiny-qwen3"
 SHARD = f"{MODEL}/model-00003-of-00006.safetensors"
