@@ -98,3 +98,18 @@ def test_accept_length_that_cannot_be_told_leaves_it_ready_and_says_so() -> None
 def test_the_floor_is_the_inventory_s() -> None:
     strict = replace(DRAFTING, readiness=Readiness(min_accept_length=2.5))
     assert decide(strict, GOOD).outcome == "degraded"
+
+
+@pytest.mark.parametrize(
+    ("known", "main", "text"),
+    [
+        (True, "runs", "sane text"),
+        (False, "does not run", "no sane text"),
+        (None, "not known", "not known"),
+    ],
+)
+def test_what_a_check_says(known: bool | None, main: str, text: str) -> None:
+    facts = replace(GOOD, main_alive=known, generation_ok=known)
+    said = {check.name: check for check in decide(PLAIN, facts).checks}
+    assert (said["main process"].detail, said["generation"].detail) == (main, text)
+    assert said["main process"].passed is known and said["generation"].passed is known

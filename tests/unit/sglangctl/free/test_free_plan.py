@@ -409,3 +409,39 @@ def test_of_what_is_replaced_alone_the_engine_runs_on() -> None:
     assert ends(made) == []
     down = plan(ours, engine=replace(KIMI, gpus=()), units=(GONE,))
     assert plan_lines(down)[0] == "what kimi replaces: nothing is in the way"
+
+
+@pytest.mark.parametrize(
+    ("state", "members", "stops", "starting"),
+    [
+        ("active", (), True, False),
+        ("activating", (7,), True, True),
+        ("failed", (7,), True, False),
+        ("failed", (), False, False),
+    ],
+)
+def test_its_own_unit_is_stopped_where_it_runs_or_has_left_something_running(
+    state: str, members: tuple[int, ...], stops: bool, starting: bool
+) -> None:
+    own = unit("sglang-kimi.service", ActiveState=state)
+    facts = {"units": (GONE, own), "members": {own.name: members, "x": (1,)}}
+    steps = plan(stop=True, **facts).units_to_stop
+    assert [step.starting for step in steps] == ([starting] if stops else [])
+    assert plan(**facts).empty
+
+
+@pytest.mark.parametrize(
+    ("state", "enabled", "members", "stops"),
+    [
+        ("active", "disabled", (), True),
+        ("inactive", "enabled", (), True),
+        ("failed", "disabled", (7,), True),
+        ("inactive", "disabled", (), False),
+    ],
+)
+def test_a_replaced_unit_is_stopped_where_it_runs_or_would_again(
+    state: str, enabled: str, members: tuple[int, ...], stops: bool
+) -> None:
+    old = unit("vllm-kimi.service", ActiveState=state, UnitFileState=enabled)
+    steps = plan(units=(old,), members={old.name: members, "x": (1,)}).units_to_stop
+    assert [step.disable for step in steps] == ([enabled == "enabled"] if stops else [])

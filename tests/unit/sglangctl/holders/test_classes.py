@@ -204,3 +204,26 @@ def test_any_process_has_a_class_and_a_reason(
     found = classify(Process(1, uid, comm, argv, 1, 1.0, unit=unit), CONTEXT)
     assert found.name in classes.CLASSES
     assert found.reason
+
+
+@pytest.mark.parametrize(
+    ("arguments", "target"),
+    [
+        (("-m", "vllm", "serve", "x"), ("vllm", None, ["serve", "x"])),
+        (("-u", "-m", "vllm"), ("vllm", None, [])),
+        (("-X", "dev", "/x/run.py", "-m"), (None, "/x/run.py", ["-m"])),
+        (("-B", "run.py"), (None, "run.py", [])),
+        (("-c", "import x", "run.py"), (None, None, [])),
+        (("-", "run.py"), (None, None, [])),
+        (("-m",), (None, None, [])),
+        (("-u",), (None, None, [])),
+        ((), (None, None, [])),
+    ],
+)
+def test_what_python_runs(
+    arguments: tuple[str, ...], target: tuple[str | None, str | None, list[str]]
+) -> None:
+    assert classes.python_target(arguments) == target
+    argv = ["/usr/bin/python3.12", *arguments]
+    assert classes.script_of(argv[0], argv) == target[1]
+    assert classes.script_of("/usr/bin/bash", argv) is None

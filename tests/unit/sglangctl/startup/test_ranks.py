@@ -276,3 +276,12 @@ def test_a_process_that_runs_three_looks_on_end_is_running() -> None:
 )
 def test_how_a_process_is_named(name: str, shown: str) -> None:
     assert ranks._short(name, 7) == shown
+
+
+def test_once_all_ranks_have_their_titles_a_worker_that_dies_is_none_of_them() -> None:
+    startup = up()
+    spawned = process(9, "/opt/v/bin/python -B -c from multiprocessing.spawn import spawn_main")
+    feed(startup, processes(5, MAIN, TP0, TP1, DETOKENIZER, spawned))
+    dead = {**spawned, "name": "", "state": "Z", "exit_code": -9}
+    feed(startup, processes(6, MAIN, TP0, DETOKENIZER, dead))
+    assert startup.ranks.lost == ("sglang::scheduler_TP1 (pid 3) is gone",)

@@ -3,7 +3,18 @@
 from __future__ import annotations
 
 from sglangctl.startup.replay import changes
-from tests.support.startup_events import UVICORN, exit_, http, launch, log, raw
+from tests.support.startup_events import (
+    DETOKENIZER,
+    MAIN,
+    TP0,
+    UVICORN,
+    exit_,
+    http,
+    launch,
+    log,
+    processes,
+    raw,
+)
 
 
 def test_what_is_told_is_what_changed() -> None:
@@ -24,3 +35,11 @@ def test_what_is_told_is_what_changed() -> None:
 
 def test_an_empty_journal_says_nothing() -> None:
     assert list(changes([])) == []
+
+
+def test_a_journal_that_ends_with_a_stopped_rank_says_so() -> None:
+    stopped = {**TP0, "state": "T"}
+    looks = [processes(t, MAIN, TP0, DETOKENIZER) for t in (1, 2)]
+    looks.append(processes(10, MAIN, stopped, DETOKENIZER))
+    told = list(changes([launch(), *looks]))
+    assert (told[-1].outcome, told[-1].cause, told[-1].t) == ("stalled", "rank-stopped", 10)

@@ -212,7 +212,7 @@ def test_shards_are_shown_from_the_second_on_until_bytes_are_twenty_seconds_ahea
     made = work()
     made.shards(20, "target", shard(1))
     made.read(21, 600)
-    for done, read_at, unit in ((1, 21, "bytes"), (2, 41, "shards"), (2, 42.5, "bytes")):
+    for done, read_at, unit in ((1, 21, "bytes"), (2, 42, "shards"), (2, 43, "bytes")):
         made.shards(22, "target", shard(done))
         made.read(read_at, 600 + read_at)
         best = made.best(read_at, "loading")

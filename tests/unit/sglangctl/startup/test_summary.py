@@ -64,6 +64,14 @@ def test_the_present_phase_lasts_until_now() -> None:
     assert summary.served_after() is None
 
 
+def test_durations_are_milliseconds() -> None:
+    summary = told((0, "launching"), (2, "loading"))
+    summary.tick(9.00049)
+    assert summary.durations() == {"launching": 2, "loading": 7}
+    summary.tick(9.0126)
+    assert summary.durations()["loading"] == 7.013
+
+
 def test_changes_are_told_once() -> None:
     summary = Summary()
     changes = [
