@@ -9,8 +9,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from sglangctl.free import verdicts
-from sglangctl.free.model import Plan
+from sglangctl.free import planning, verdicts
+from sglangctl.free.model import Plan, Situation
 from sglangctl.free.text import plan_document, plan_lines
 from sglangctl.gpu import gpus
 from sglangctl.holders import classes
@@ -445,3 +445,19 @@ def test_a_replaced_unit_is_stopped_where_it_runs_or_would_again(
     old = unit("vllm-kimi.service", ActiveState=state, UnitFileState=enabled)
     steps = plan(units=(old,), members={old.name: members, "x": (1,)}).units_to_stop
     assert [step.disable for step in steps] == ([enabled == "enabled"] if stops else [])
+
+
+def test_a_plan_leaves_its_own_unit_alone_unless_it_is_told() -> None:
+    own = unit("sglang-kimi.service")
+    situation = Situation(
+        engine=KIMI,
+        host=HostConfig(),
+        siblings=(),
+        holders=(),
+        reading=gpus.Reading((), "nvml"),
+        units={own.name: own},
+        members={},
+        containers={},
+    )
+    assert not planning.make(situation).units_to_stop
+    assert len(planning.make(situation, stop=True).units_to_stop) == 1

@@ -78,7 +78,7 @@ def test_a_missing_tokenizer_is_the_cause_only_of_a_warm_up_that_fails() -> None
 
 def test_the_evidence_of_an_unknown_failure_is_its_first_three_exceptions() -> None:
     startup = started(
-        *(traceback(t, f"ValueError: number {t} of a kind") for t in range(1, 6)), exit_(7, 1)
+        *(traceback(1, f"ValueError: number {n} of a kind") for n in range(1, 6)), exit_(2, 1)
     )
     said = startup.tick(20)
     assert said.cause == "unknown"
