@@ -64,6 +64,8 @@ def test_a_start_after_a_killed_one_is_told_from_its_own_words(
         engine.host.exec("kill", "-9", str(engine.main_pid()))
     assert poll(lambda: engine.show("NRestarts") == "1" or how == "restart", 20)
     if how == "no watch":  # it comes back in the middle of the next start
+        marks = ("grep", "-c", "sglangctl: start", engine.log)
+        assert poll(lambda: int(engine.host.exec(*marks).stdout) >= 2, 20)
         assert poll(lambda: "Load weight begin" in engine.tail().split("sglangctl: start")[-1], 20)
         unfinished(engine)
         engine.host.exec("systemctl", "kill", "--signal=KILL", watch)
