@@ -8,7 +8,7 @@ execute each read it for themselves: between the plan and its confirmation the h
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 import gevent
@@ -129,23 +129,16 @@ def prepared(target: Host) -> JSON | None:
 
 
 def read(from_input: bool = False, stdin: str = "") -> JSON | None:
-    """The probe's document; None when the host has failed over it."""
-    probe = HostProbe()
-    return ask(probe.command(from_input), probe.process, stdin)
-
-
-def ask(
-    command: StringCommand, process: Callable[[list[str]], JSON], stdin: str = ""
-) -> JSON | None:
-    """What `process` makes of a command's output; None when the host has failed over it.
+    """The probe's document; None when the host has failed over it.
 
     Not pyinfra's get_fact: that names a class of ours and no next step.
     """
+    probe = HostProbe()
     try:
         # A host that never ends a command fails, too.
         with gevent.Timeout(FACT_S + 10, TimeoutError):
-            ok, output = run(command, stdin)
-        document = process(output.stdout_lines) if ok else None
+            ok, output = run(probe.command(from_input), stdin)
+        document = probe.process(output.stdout_lines) if ok else None
     except TimeoutError:
         fail_host(f"sglangctl probe did not end within {FACT_S} s: check the host (top, dmesg)")
         return None
@@ -199,6 +192,12 @@ def forget() -> None:
     """After a change that later operations must see: the next one reads the host again."""
     if state.is_executing:
         host.connector_data.get(KEY, {}).pop("execute", None)
+
+
+def read_again() -> None:
+    """Before anything was done, and after what is wanted changed by what the host said: the next
+    request is another one."""
+    host.connector_data.get(KEY, {}).pop("prepare", None)
 
 
 def engine_facts(facts: JSON, name: str) -> JSON:

@@ -24,7 +24,7 @@ from roles.inventory.errors import Need
 from roles.inventory.model import HostSpec
 from roles.remote import program
 from roles.remote.failing import contained, fail_host
-from roles.remote.snapshot import snapshot
+from roles.remote.snapshot import read_again, snapshot
 from roles.sgl_kernel.choice import probe_request as kernel_request
 from roles.stages.fitness import host_is_fit, inventory_is_right
 from sglangctl.preflight.host import folders as host_folders
@@ -85,16 +85,20 @@ def desired_host(deploy: str) -> DesiredHost | None:
     if not inventory_is_right(deploy, Need.FILES):
         return None
     spec: HostSpec = host.data.get("sglang_host")
-    now = users.ask(spec.engines)
-    if now is None:
-        return None
+    sudo = bool(host.data.get("_sudo"))
     try:
-        spec = replace(spec, engines=users.settled(spec.engines, now))
-        desired = make(spec, sudo=bool(host.data.get("_sudo")))
+        desired = make(spec, sudo)
+        facts = desired.facts()
+        engines = spec.engines if facts is None else users.settled(spec.engines, facts)
+        if engines != spec.engines:
+            # A host from before engines had users of their own: other files are asked for.
+            read_again()
+            desired = make(replace(spec, engines=engines), sudo)
+            facts = desired.facts()
     except CANNOT_RENDER as error:
         fail_host(f"the inventory cannot be rendered, nothing was changed: {error}")
         return None
-    return desired if host_is_fit(desired.facts(), deploy) else None
+    return desired if host_is_fit(facts, deploy) else None
 
 
 def make(spec: HostSpec, sudo: bool = False) -> DesiredHost:

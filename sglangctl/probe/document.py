@@ -18,8 +18,7 @@ from sglangctl.state.config import (
     HostConfig,
     engine_from,
     host_from,
-    load_engines,
-    load_host,
+    readable,
 )
 from sglangctl.state.paths import Paths
 from sglangctl.util import os_errors
@@ -181,7 +180,7 @@ def _about_engines(found: Probe, part: _Parts, request: Mapping[str, Any], paths
     from sglangctl.proc import open_files, sockets
     from sglangctl.systemd import systemctl, unit
 
-    host, engines = _inventory(found, request, paths)
+    host, engines, users = _inventory(found, request, paths)
     ending = {kind: request[kind] for kind in ("stop", "remove") if request.get(kind)}
     if ending:
         from sglangctl.switch import forecast
@@ -194,7 +193,8 @@ def _about_engines(found: Probe, part: _Parts, request: Mapping[str, Any], paths
     if shown is None:
         found.reasons["units"] = found.reasons.get("systemd", "systemctl does not answer")
     found.engines = {
-        name: probe_engines.engine_state(engine, shown, paths) for name, engine in engines.items()
+        name: {**probe_engines.engine_state(engine, shown, paths), "user": users.get(name)}
+        for name, engine in engines.items()
     }
     for name in request.get("engines", ()):
         if name not in found.engines:
@@ -229,15 +229,16 @@ def _about_engines(found: Probe, part: _Parts, request: Mapping[str, Any], paths
 
 def _inventory(
     found: Probe, request: Mapping[str, Any], paths: Paths
-) -> tuple[HostConfig, dict[str, EngineConfig]]:
-    """What /etc/sglangctl says, and over it what the request says (nothing may be written yet)."""
-    engines: dict[str, EngineConfig] = {}
-    host = HostConfig()
-    try:
-        host = load_host(paths)
-        engines = {engine.name: engine for engine in load_engines(paths)}
-    except Unusable as error:
-        found.reasons["configuration"] = str(error)
+) -> tuple[HostConfig, dict[str, EngineConfig], dict[str, str]]:
+    """What /etc/sglangctl says, and over it what the request says (nothing may be written yet).
+
+    The users are those of /etc/sglangctl alone: as whom the engines run now.
+    """
+    host, configured, troubles = readable(paths)
+    if troubles:
+        found.reasons["configuration"] = "; ".join(troubles)
+    engines = {engine.name: engine for engine in configured}
+    users = {name: engine.user for name, engine in engines.items()}
     if "host_config" in request:
         host = host_from(request["host_config"], REQUEST)
     for document in request.get("engine_configs", ()):
@@ -245,7 +246,7 @@ def _inventory(
             raise Unusable("one of engine_configs is not an object")
         engine = engine_from(document, REQUEST)
         engines[engine.name] = engine
-    return host, engines
+    return host, engines, users
 
 
 def _holders(

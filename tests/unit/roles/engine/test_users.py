@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-import json
 from dataclasses import replace
+from typing import Any
 
 import pytest
 
@@ -11,6 +11,8 @@ from roles.engine import users
 from roles.inventory.build import own_user
 from roles.inventory.model import EngineSpec
 from tests.support.inventory_case import engine as engine_of
+
+SHARED = {"engines": {"e": {"user": "sglang"}}}
 
 
 @pytest.fixture
@@ -30,14 +32,14 @@ def unnamed() -> EngineSpec:
     ],
 )
 def test_what_is_not_named(unnamed: EngineSpec, now: dict[str, str], user: str) -> None:
-    (engine,) = users.settled([unnamed], now)
+    facts = {"engines": {name: {"user": user} for name, user in now.items()}}
+    (engine,) = users.settled([unnamed], facts)
     assert engine.user == engine.group == user
 
 
 def test_what_the_inventory_names_is_it() -> None:
     named = engine_of("user: kimi")
-    assert users.settled([named], {"e": "sglang"}) == (named,)
-    assert users.ask([named]) == {}  # and nobody is asked
+    assert users.settled([named], SHARED) == (named,)
 
 
 def test_names_that_users_cannot_have() -> None:
@@ -47,19 +49,11 @@ def test_names_that_users_cannot_have() -> None:
     assert own_user("build") != "sglang-build"
 
 
-@pytest.mark.parametrize("text", ["", "x", "[]", "[" * 100_000, '{"name": 1}', '{"user": "x"}'])
-def test_a_hosts_answer_is_data(text: str) -> None:
-    good = json.dumps({"name": "e", "user": "sglang"})
-    assert users.users_in(f"{good}\n  {good}\n{text}") == {"e": "sglang"}
-    assert users.users_in(text) == {}
-
-
 def test_the_first_user_of_an_engine_reaches_everything(unnamed: EngineSpec) -> None:
-    """Nothing of it was rendered before the host had been asked."""
     from roles.inventory.model import HostSpec
     from roles.stages.desired import make
 
-    shared = make(HostSpec("h", users.settled([unnamed], {"e": "sglang"})))
+    shared = make(HostSpec("h", users.settled([unnamed], SHARED)))
     own = make(HostSpec("h", users.settled([unnamed], {})))
     assert "sglang-e" not in str(shared.request["users"]) and shared.request["users"] == ["sglang"]
     assert own.request["users"] == ["sglang-e"]
@@ -67,3 +61,31 @@ def test_the_first_user_of_an_engine_reaches_everything(unnamed: EngineSpec) -> 
     assert b"User=sglang\n" in shared.engines[0].release.files["sglang.service"]
     explicit = make(HostSpec("h", (replace(unnamed, user="sglang", user_is_named=True),)))
     assert explicit.engines[0].release.digest == shared.engines[0].release.digest
+
+
+@pytest.mark.parametrize(
+    ("runs_as", "user", "asked"), [("sglang", "sglang", 2), (None, "sglang-e", 1)]
+)
+def test_the_host_is_asked_once_more_only_where_it_keeps_the_shared_user(
+    unnamed: EngineSpec, monkeypatch: pytest.MonkeyPatch, runs_as: str | None, user: str, asked: int
+) -> None:
+    from roles.inventory.model import HostSpec
+    from roles.stages import desired
+
+    requests: list[list[str]] = []
+
+    def snapshot(request: dict[str, Any]) -> dict[str, Any]:
+        requests.append(request["users"])
+        return {"engines": {"e": {"user": runs_as}}}
+
+    monkeypatch.setattr(desired, "snapshot", snapshot)
+    monkeypatch.setattr(desired, "read_again", lambda: None)
+    monkeypatch.setattr(desired, "host_is_fit", lambda facts, deploy: True)
+    monkeypatch.setattr(desired, "inventory_is_right", lambda deploy, need: True)
+    data = type(
+        "Data", (), {"get": lambda _, key: HostSpec("h", (unnamed,)) if "sglang" in key else None}
+    )
+    monkeypatch.setattr(desired, "host", type("Host", (), {"data": data()}))
+    made = desired.desired_host("deploys/sglang.py")
+    assert made is not None and made.engines[0].spec.user == user
+    assert len(requests) == asked and requests[-1] == [user]

@@ -167,6 +167,24 @@ def test_a_broken_configuration_is_a_reason_not_a_failure(root: Path) -> None:
     assert found.reasons["plans other"] == "not configured on this host"
 
 
+def test_as_whom_an_engine_runs_now_is_what_the_host_says(root: Path) -> None:
+    """Not what is asked for; and one file that is broken hides no other's."""
+    folder = root / "etc/sglangctl/engines"
+    folder.mkdir(parents=True)
+    document = {name: KIMI[name] for name in ("name", "unit", "port", "listen", "model")}
+    document |= {"v": 1, "served_name": "kimi", "user": "sglang"}
+    (folder / "kimi.json").write_text(json.dumps(document))
+    (folder / "broken.json").write_text("{")
+    new = {**KIMI, "name": "new", "unit": "sglang-new.service"}
+    found = look(root, engine_configs=[{**KIMI, "user": "sglang-kimi"}, new])
+    assert found.engines is not None
+    assert {name: one["user"] for name, one in found.engines.items()} == {
+        "kimi": "sglang",
+        "new": None,
+    }
+    assert "broken.json" in found.reasons["configuration"]
+
+
 def test_listening_ports_have_their_owners(root: Path) -> None:
     with socket.create_server(("127.0.0.1", 0)) as server:
         port = server.getsockname()[1]
