@@ -75,6 +75,8 @@ _DIED = re.compile(r"Rank (\d+) scheduler died during initialization \(exit code
 _TERMINATED = re.compile(
     r"^Scheduler or DataParallelController (\S+) terminated with (-?\d{1,9})\b"
 )
+_BIND = ("error while attempting to bind on address", "could not bind on any address out of")
+"""Of Python's asyncio; the second from 3.13 on, for an address that is not this host's."""
 _CODE = re.compile(r"Exit code: (-?\d{1,9})\s*")
 _SITE = re.compile(r"^Error processing line \d+ of \S+\.pth:")
 _SITE_LINES = 16
@@ -157,7 +159,7 @@ class Failures:
         return self._traceback is not None and not self._traceback.message_left
 
     def sign(self, crash: Crash) -> None:
-        """Something certain; the first one stays, the engine's own message fill it in."""
+        """Something certain; the first one stays, the engine's own message fills it in."""
         if self.crash is None:
             self.crash = crash
         elif crash.source not in ("exit", "process"):
@@ -220,6 +222,8 @@ class Failures:
         elif rank is not None:
             exception = _HIT.match(text) is not None and "Error: " in text
         finding = classify(text, context, exception)
+        if any(words in text for words in _BIND):
+            self._said(Crash(t, "bind", text))
         if finding is None:
             return
         owner = traceback if rank is None else None
@@ -233,9 +237,7 @@ class Failures:
         )
         if len(self.candidates) > _KEEP:
             del self.candidates[_KEEP // 2]
-        if finding.cause == "port-taken" and "while attempting to bind" in text:
-            self._said(Crash(t, "bind", text))
-        elif finding.cause == "watchdog":
+        if finding.cause == "watchdog":
             self._said(Crash(t, "watchdog", text))
 
     def _site(self, text: str) -> bool:

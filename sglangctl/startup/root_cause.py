@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from sglangctl.diagnosis.classify import classify
 from sglangctl.diagnosis.outcomes import ORDER
 from sglangctl.startup.failures import RECENT_S, Candidate, Crash
 from sglangctl.startup.state import State
@@ -33,8 +34,8 @@ class RootCause:
 
 def root_cause(startup: State, crash: Crash) -> RootCause:
     """The best cause that is known now for `crash`."""
-    if crash.source == "bind":
-        return RootCause("port-taken", True, _log(crash.text))
+    if crash.source == "bind" and (named := classify(crash.text, startup.context)) is not None:
+        return RootCause(named.cause, True, _log(crash.text))
     code = _code(startup, crash)
     own = startup.failures.own
     ended = startup.exit is not None

@@ -77,6 +77,7 @@ TRIGGERS = (
     "fork: ",
     "open source file",
     "CUDA unknown",
+    "not bind on any",
 )
 # What an engine says and goes on.
 NOISE = (

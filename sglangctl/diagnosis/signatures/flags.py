@@ -2,7 +2,15 @@
 
 from __future__ import annotations
 
-from sglangctl.diagnosis.signatures.base import CPU, EXCEPTION, H200, SOURCE, TORCH, Signature
+from sglangctl.diagnosis.signatures.base import (
+    CPU,
+    EXCEPTION,
+    H200,
+    PYTHON,
+    SOURCE,
+    TORCH,
+    Signature,
+)
 
 SIGNATURES = (
     # The port: found only after the whole load.
@@ -12,6 +20,22 @@ SIGNATURES = (
         "ERROR:    [Errno 98] error while attempting to bind on address ('0.0.0.0', 30000): "
         "address already in use",
         f"{CPU}, {H200}",
+        r"\[Errno 98\]|: address already in use",
+    ),
+    # `listen` is no address of this host; only root may bind a port below 1024.
+    Signature(
+        "unsupported-configuration",
+        "error while attempting to bind on address",
+        "ERROR:    [Errno 99] error while attempting to bind on address ('10.9.8.7', 30000): "
+        "cannot assign requested address",
+        PYTHON,
+        r"\[Errno (?:13|99)\]",
+    ),
+    Signature(
+        "unsupported-configuration",
+        "could not bind on any address",
+        "ERROR:    could not bind on any address out of [('10.9.8.7', 30000)]",
+        "Python 3.13",
     ),
     Signature(
         "port-taken",

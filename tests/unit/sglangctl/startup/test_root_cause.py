@@ -106,15 +106,40 @@ def test_the_report_of_a_pth_file_names_no_cause_for_sixteen_lines() -> None:
     assert [one.finding.cause for one in site(17).failures.candidates] == ["disk-full"]
 
 
-def test_a_port_is_taken_for_certain_only_where_the_bind_says_so() -> None:
+BIND = "error while attempting to bind on address ('0.0.0.0', 980)"
+
+
+def test_a_bind_fails_for_certain_only_where_the_line_says_so() -> None:
     bind = "error while attempting to bind on address ('0.0.0.0', 80): "
     for line, source in (
         (f"ERROR:    [Errno 98] {bind}address already in use", "bind"),
         ("OSError: [Errno 98] Address already in use", None),
+        ("ERROR:    could not bind on any address out of [('10.9.8.7', 80)]", "bind"),
         (f"RuntimeError: while attempting to bind: {DISK_FULL}", None),
     ):
         crash = started(raw(1, f"{line}\n")).failures.crash
         assert (crash.source if crash else None) == source, line
+
+
+@pytest.mark.parametrize(
+    ("said", "cause"),
+    [
+        (f"[Errno 98] {BIND}", "port-taken"),
+        (f"{BIND}: address already in use", "port-taken"),
+        (f"[Errno 13] {BIND}: permission denied", "unsupported-configuration"),
+        (f"[Errno 99] {BIND}: cannot assign requested address", "unsupported-configuration"),
+        ("could not bind on any address out of [('0.0.0.0', 980)]", "unsupported-configuration"),
+        (f"[Errno 28] {BIND}: no space left on device", "unknown"),
+        (f"[Errno 105] {BIND}: no buffer space available", "unknown"),
+    ],
+)
+def test_a_failed_bind_ends_the_start_with_the_cause_that_its_errno_names(
+    said: str, cause: str
+) -> None:
+    startup = started(raw(1, f"ERROR:    {said}\n"))
+    verdict = startup.tick(startup.limits.failed_cause_s + 2)
+    assert (verdict.outcome, verdict.cause) == ("failed", cause)
+    assert any(said in line for line in verdict.evidence)
 
 
 def test_a_rank_s_message_ends_it_only_where_it_says_that_it_hit_an_exception() -> None:
