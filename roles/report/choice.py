@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from pyinfra import logger
 from pyinfra.api.output import format_text
 
+from sglangctl.free.text import processes
 from sglangctl.startup.render import duration
 from sglangctl.util.terminal import harmless
 
@@ -96,7 +97,7 @@ def of_engine(one: Choice, width: int) -> list[str]:
     if one.ends:
         details.append(f"ends {', '.join(one.ends)}")
     if one.own:
-        details.append(f"ends {one.own} processes of its own")
+        details.append(f"ends {processes(one.own)} of its own")
     for text in details:
         found += wrapped(harmless(f"{'':<10} {text}"), width)
     if one.command:

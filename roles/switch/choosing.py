@@ -12,6 +12,7 @@ from roles.switch.blockers import blockers
 from roles.switch.decision import decision_of, watch_reasons_of
 from roles.switch.drift import RUNNING, drift
 from roles.switch.values import values
+from sglangctl.free.text import processes
 from sglangctl.state.paths import NAME
 from sglangctl.systemd.unit import SWITCH_DROP_IN
 from sglangctl.util.values import number
@@ -77,12 +78,12 @@ def ending(plan: JSON, unit: str) -> tuple[list[str], int]:
         if name == unit:
             own += count
         else:
-            others.append(f"{name} ({count} processes)")
+            others.append(f"{name} ({processes(count)})")
     ended = plan.get("processes_to_end") or []
     strangers = sum(1 for one in ended if one.get("class") != "ours")
     own += len(ended) - strangers
     if strangers:
-        others.append(f"{strangers} processes that are none of its own")
+        others.append(f"{processes(strangers)} of others")
     return others, own
 
 

@@ -147,7 +147,7 @@ class Escalation:
             _close(member for member in members if member.identity in sent)
             if new:
                 self.recorder.step(
-                    f"{number.name} to {_count(len(new))} left in {', '.join(sorted(names))}"
+                    f"{number.name} to {text.processes(len(new))} left in {', '.join(sorted(names))}"
                 )
             for member in new:
                 sent[member.identity] = member
@@ -240,7 +240,7 @@ class Escalation:
 
     def _wait_gone(self, targets: Sequence[Target], seconds: float) -> list[Target]:
         """Those that are still there after `seconds`."""
-        with heartbeat(self.recorder.step, f"{_count(len(targets))} to end", seconds):
+        with heartbeat(self.recorder.step, f"{text.processes(len(targets))} to end", seconds):
             return pidfds.wait_gone(targets, seconds)
 
     def _hold(self, pid: int) -> Target:
@@ -283,14 +283,10 @@ class Escalation:
         return None
 
 
-def _count(number: int) -> str:
-    return f"{number} process{'' if number == 1 else 'es'}"
-
-
 def _stopping(steps: Sequence[UnitStep], members: Sequence[Target]) -> str:
     """What a stop waits for, at this moment."""
     left = [str(member.identity.pid) for member in members if not member.gone()]
-    shown = f"{_count(len(left))} left: {', '.join(left)}" if left else "no process left"
+    shown = f"{text.processes(len(left))} left: {', '.join(left)}" if left else "no process left"
     return f"{', '.join(step.unit for step in steps)} to stop ({shown})"
 
 

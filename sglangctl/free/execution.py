@@ -123,6 +123,5 @@ def _success(plan: Plan, escalation: Escalation, seconds: float) -> str:
     if plan.containers_to_stop:
         parts.append(f"{', '.join(box.name for box in plan.containers_to_stop)} stopped")
     if escalation.ended:
-        number = len(escalation.ended)
-        parts.append(f"{number} process{'' if number == 1 else 'es'} ended")
+        parts.append(f"{text.processes(len(escalation.ended))} ended")
     return f"{where}: {word}" + (f" ({', '.join(parts)}, {seconds:.1f} s)" if parts else "")

@@ -44,6 +44,11 @@ def gpus_text(targets: Iterable[int] | None) -> str:
     return f"GPU{'' if len(numbers) == 1 else 's'} {', '.join(map(str, numbers))}"
 
 
+def processes(number: int) -> str:
+    """`1 process`, `2 processes`."""
+    return f"{number} process{'' if number == 1 else 'es'}"
+
+
 def short(title: str) -> str:
     return terminal.cut(terminal.harmless(title), TITLE)
 
@@ -90,7 +95,7 @@ def _with_it(plan: Plan, step: UnitStep) -> Iterator[str]:
 def _unit(step: UnitStep) -> str:
     state = [step.active_state, step.enabled or "no unit file"]
     if step.pids:
-        state.append(f"{len(step.pids)} process{'' if len(step.pids) == 1 else 'es'}")
+        state.append(processes(len(step.pids)))
     verb = "stop and disable" if step.disable else "stop"
     return f"{verb} {step.unit} ({step.class_}; {', '.join(state)}): {step.reason}"
 
