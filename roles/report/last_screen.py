@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
 
 from roles.remote.shape import JSON
 from sglangctl.diagnosis.outcomes import SERVED
@@ -31,6 +31,8 @@ class Failure:
     """What the host said of its engines afterwards (sglangctl status --json); None: nothing."""
     before: Sequence[str] = ()
     """Engines that have a release to go back to."""
+    others: Mapping[str, Sequence[str]] = field(default_factory=dict)
+    """Engine -> what of others serves again after its switch went back: `vllm.service serves`."""
 
 
 def lines(failure: Failure, report: str | None) -> list[str]:
@@ -62,15 +64,20 @@ def serves(engine: JSON) -> bool:
 
 
 def serving(failure: Failure) -> str:
-    """Each engine of the host: since when it serves, or since when it does not."""
+    """What of others serves again, and each engine of the host: since when it serves, or not."""
     if not failure.touched:
         return "what served before: nothing was changed"
     if failure.engines is None:
         return "unknown: the host did not answer"
-    parts = [of_engine(one) for one in failure.engines]
-    if not any(serves(one) for one in failure.engines):
+    again = others(failure)
+    parts = [*again, *(of_engine(one) for one in failure.engines)]
+    if not again and not any(serves(one) for one in failure.engines):
         parts.insert(0, "no engine of ours")
     return "; ".join(parts)
+
+
+def others(failure: Failure) -> list[str]:
+    return [f"{one} again" for found in failure.others.values() for one in found]
 
 
 def of_engine(engine: JSON) -> str:
@@ -91,18 +98,20 @@ def of_engine(engine: JSON) -> str:
 
 def way_back(failure: Failure, down: Sequence[str]) -> str:
     """A command, or why none is needed."""
-    again = DEPLOY.format(failure.deploy, failure.host)
+    deploy = DEPLOY.format(failure.deploy, failure.host)
     if failure.deploy in ("stop", "remove", "rollback"):
-        return f"again: {again}"
+        return f"again: {deploy}"
     if not failure.touched:
-        return f"none is needed; put it right, then: {again}"
+        return f"none is needed; put it right, then: {deploy}"
     if failure.engines is None:
         return f"look at it when it answers: {DEPLOY.format('verify', failure.host)}"
     if not down:
-        return f"none is needed: every engine serves; put it right, then: {again}"
+        return f"none is needed: every engine serves; put it right, then: {deploy}"
+    if all(failure.others.get(name) for name in down):
+        return f"none is needed: {', '.join(others(failure))}; put it right, then: {deploy}"
     if set(down) & set(failure.before):
         return DEPLOY.format("rollback", failure.host)
-    return f"there is no release before this one; put it right, then: {again}"
+    return f"there is no release before this one; put it right, then: {deploy}"
 
 
 def clock(seconds: float | None) -> str:

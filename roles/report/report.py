@@ -28,7 +28,7 @@ from roles.remote.shape import JSON
 from roles.remote.snapshot import prepared
 from roles.report import choice, last_screen
 from roles.report.quiet import Quiet
-from roles.report.result import LISTS, RESULTS
+from roles.report.result import BACK, LISTS, RESULTS
 
 VERSION = 1
 FOLDER_VARIABLE = "SGLANG_REPORTS"
@@ -92,6 +92,7 @@ class Report(BaseStateCallback):
             messages=failing.MESSAGES[host.name],
             touched=host.name in self.now,
             engines=self.now.get(host.name),
+            others=BACK.get(host.name, {}),
             before=[
                 name
                 for name, one in engines.items()

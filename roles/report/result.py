@@ -41,6 +41,10 @@ RESULTS: dict[str, dict[str, Result]] = {}
 """By host's name, then by engine's."""
 
 
+BACK: dict[str, dict[str, list[str]]] = {}
+"""By host's name, then by engine's: what of others serves again after its switch went back."""
+
+
 LISTS: dict[str, dict[str, list[str]]] = {}
 """By host's name, then by what they list: what is too long for the screen."""
 

@@ -18,10 +18,10 @@ from roles.remote.operation import Commands, operation, read, show, will_fail
 from roles.remote.over_link import over_link
 from roles.remote.program import PYTHON
 from roles.remote.snapshot import JSON, engine_facts, forget
-from roles.report.result import record
+from roles.report.result import BACK, record
 from roles.switch.blockers import blockers
 from roles.switch.decision import Decide, Decision
-from roles.switch.outcome import result_of
+from roles.switch.outcome import others_of, result_of
 from roles.switch.staged import prove
 from sglangctl.state.journal import Event
 from sglangctl.switch import before
@@ -180,7 +180,8 @@ def text_of(engine: DesiredEngine) -> str:
 def follow_switch(link: Link, engine: str, ticket: str, at: str | None = None) -> None:
     """Print the steps of a switch as they come; HostFailed with its last words when it failed.
 
-    `at`: the host's program; this version's by default. How the new engine's start ended goes to the report: after a failure nobody asks it again.
+    `at`: the host's program; this version's by default. How the new engine's start ended goes to the
+    report, and what it went back to, to the last screen: after a failure nobody asks it again.
     """
     last = ""
 
@@ -188,6 +189,8 @@ def follow_switch(link: Link, engine: str, ticket: str, at: str | None = None) -
         nonlocal last
         if event["kind"] == "outcome":
             record(link.host, result_of(engine, event))
+        elif event.get("name") == "back":
+            BACK.setdefault(link.host.name, {})[engine] = others_of(event)
         elif event.get("name") in ("switch", "end"):
             last = str(event.get("text"))
             if event.get("name") == "switch":

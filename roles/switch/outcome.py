@@ -1,4 +1,4 @@
-"""How the start of a switch ended, for the report. Pure."""
+"""How a switch ended, for the report and the last screen. Pure."""
 
 from __future__ import annotations
 
@@ -13,7 +13,6 @@ def result_of(engine: str, event: Event) -> Result:
     """From the `outcome` event of a switch (sglangctl/switch/outcome.py), whatever it holds."""
     outcome, cause = text(event.get("outcome")), text(event.get("cause"))
     known = CAUSES.get(cause or "")
-    evidence = event.get("evidence")
     return Result(
         engine=engine,
         outcome=outcome,
@@ -23,9 +22,17 @@ def result_of(engine: str, event: Event) -> Result:
         phase=text(event.get("phase")),
         phases={str(name): number(s) or 0.0 for name, s in mapping(event.get("phases")).items()},
         served_after_s=number(event.get("served_after_s")),
-        evidence=[line for line in map(text, evidence) if line]
-        if isinstance(evidence, list)
-        else [],
+        evidence=texts(event.get("evidence")),
         next_step=known.next_step.replace("NAME", engine) if known else None,
         stopped_by=text(event.get("stopped_by")),
     )
+
+
+def others_of(event: Event) -> list[str]:
+    """From the event `back` of a switch (sglangctl/switch/back.py): what serves again that is none of
+    our releases, `vllm-kimi.service serves` each."""
+    return texts(event.get("others"))
+
+
+def texts(value: object) -> list[str]:
+    return [one for one in map(text, value) if one] if isinstance(value, list) else []

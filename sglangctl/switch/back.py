@@ -52,7 +52,9 @@ def go_back(engine: EngineConfig, state: State, why: str, paths: Paths, record: 
     live.restarts(engine, paths, allowed=True)
     before = _restored(engine, state, paths)
     serving = [_own(before, state, paths, say)] if _own_ran(state) else []
-    serving += _others(engine, state, say)
+    others = _others(engine, state, say)
+    record.emit("step", name="back", others=others)
+    serving += others
     said = ", ".join(serving) + " again"
     release.write_state(
         engine.name,

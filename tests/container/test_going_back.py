@@ -123,7 +123,8 @@ def test_a_foreign_engine_serves_again_when_the_new_one_fails(host: Host, tmp_pa
     said = done.stdout + done.stderr
     assert done.returncode == 1, said
     assert "gpu-out-of-memory" in said
-    assert f"{VLLM} serves again" in said
+    assert f"serves now:  {VLLM} serves again" in said
+    assert f"way back:    none is needed: {VLLM} serves again" in said
     vllm_serves(host)
     nothing_of_ours_runs(host)
     assert current(host) == "", "a release that never served is not live"

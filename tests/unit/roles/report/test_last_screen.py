@@ -82,6 +82,19 @@ def test_the_way_back() -> None:
     assert "deploys/stop.py --limit gpu1" in told(replace(FAILED, deploy="stop"))[2]
 
 
+def test_what_others_ran_before_serves_again() -> None:
+    back = replace(FAILED, others={"chat": ["vllm.service serves", "container box runs"]})
+    _, now, way, _ = told(back)
+    assert "vllm.service serves again; container box runs again; chat is failed" in now
+    assert "no engine of ours" not in now
+    assert "none is needed: vllm.service serves again, container box runs again" in way
+    assert "deploys/sglang.py --limit gpu1" in way
+    both = [*engine(active="failed"), {"name": "code", "active": "failed"}]
+    assert "no release before" in told(replace(back, engines=both))[2], "code has no way back"
+    nothing = replace(FAILED, others={"chat": []})
+    assert "no engine of ours" in told(nothing)[1] and "no release before" in told(nothing)[2]
+
+
 def test_nothing_was_begun() -> None:
     before = told(replace(FAILED, touched=False, engines=None))
     assert "nothing was changed" in before[1] and "none is needed" in before[2]

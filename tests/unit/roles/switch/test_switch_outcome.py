@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import json
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
+from roles.remote.failing import HostFailed
 from roles.report.result import Result
-from roles.switch.outcome import result_of
+from roles.switch import operations
+from roles.switch.outcome import others_of, result_of
 from sglangctl.switch.outcome import Outcome
 
 
@@ -45,3 +48,25 @@ def test_fields_of_the_wrong_kind_are_absent_ones(junk: Any) -> None:
     assert isinstance(found, Result)
     assert all(isinstance(line, str) for line in found.evidence)
     assert found.exit == 1
+
+
+def test_what_a_switch_went_back_to_is_kept_for_the_last_screen(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    def task(_link: Any, _argv: Any, tell: Any) -> str:
+        tell({"kind": "step", "name": "back", "others": ["vllm.service serves"]})
+        tell({"kind": "step", "name": "end", "status": 1, "text": "tiny: it failed"})
+        return "1"
+
+    monkeypatch.setattr(operations.follow, "task", task)
+    kept: dict[str, dict[str, list[str]]] = {}
+    monkeypatch.setattr(operations, "BACK", kept)
+    link: Any = SimpleNamespace(host=SimpleNamespace(name="gpu1"))
+    with pytest.raises(HostFailed, match="tiny: it failed"):
+        operations.follow_switch(link, "tiny", "t")
+    assert kept == {"gpu1": {"tiny": ["vllm.service serves"]}}
+
+
+@pytest.mark.parametrize("junk", [None, 7, "x", {"a": 1}, [1, None, ""]])
+def test_others_of_the_wrong_kind_are_none(junk: Any) -> None:
+    assert others_of({"others": junk}) == []

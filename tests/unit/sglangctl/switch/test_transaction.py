@@ -17,7 +17,7 @@ import pytest
 from sglangctl import free
 from sglangctl.free.model import FreeResult, Plan, Refusal, UnitStep
 from sglangctl.proc.command import Result
-from sglangctl.state import ownership, release
+from sglangctl.state import journal, ownership, release
 from sglangctl.state.config import EngineConfig, load_engine
 from sglangctl.state.files import link_atomic
 from sglangctl.state.paths import Paths
@@ -261,6 +261,9 @@ def test_a_release_that_fails_gives_way_to_what_ran_before(machine: Machine, wha
     assert first == "tiny: it failed while loading"
     assert "serves again" in second
     assert "> exit code: -9" in more
+    (file,) = machine.paths.root.glob("journal-*.jsonl")
+    (back,) = [one for one in journal.read(file) if one.get("name") == "back"]
+    assert back["others"] == (["vllm.service serves"] if what == "vllm" else [])
     settled(machine, what)
 
 
