@@ -20,14 +20,14 @@ STAND_IN = "nobody"
 """Looks in place of a user that this deploy makes only later: both can read what everybody can."""
 
 
-def look(engine: EngineConfig, paths: Paths) -> Iterator[Finding]:
+def look(engine: EngineConfig, paths: Paths, remember: bool = False) -> Iterator[Finding]:
     """What is wrong with the folders of model and drafter; headers only, nothing of a folder that
-    was found complete and has not changed since."""
+    was found complete and has not changed since. `remember`: keep what is found complete."""
     user = reader_of(engine.user)
     for target in weights.targets(engine):
         try:
             found = weights.model(
-                target.folder, user, tokenizer=target.tokenizer, paths=paths, remember=False
+                target.folder, user, tokenizer=target.tokenizer, paths=paths, remember=remember
             )
         except (PermissionError, KeyError, NoAnswer) as error:
             why = str(error.args[0]) if error.args else type(error).__name__

@@ -1,7 +1,9 @@
 """The gate `staged`: what only the environment that was made beside the old engine can tell.
 
 Its own parser reads the release's arguments, and its own imports are done once, before anything is
-stopped. What had no fault is remembered for this environment and these arguments.
+stopped. What had no fault is remembered for this environment and these arguments. The weights are
+looked at once more, now that the engine's user exists, and remembered: the probe, which writes
+nothing, then reads no header of theirs while no file changes.
 """
 
 from __future__ import annotations
@@ -18,7 +20,7 @@ from sglangctl.diagnosis.causes import CAUSES
 from sglangctl.diagnosis.classify import Context, classify
 from sglangctl.diagnosis.finding import FAIL, INFO, WARN, Finding
 from sglangctl.masking.masker import Masker, secrets_of
-from sglangctl.preflight import asking, toolchain
+from sglangctl.preflight import asking, model, toolchain
 from sglangctl.preflight.asking import Answer
 from sglangctl.preflight.catalog import finding, without_ignored
 from sglangctl.state import ownership, release
@@ -45,6 +47,9 @@ def findings(
     manifest = release.manifest(engine.name, digest, paths)
     venv = str(manifest.get("venv"))
     found = list(toolchain.look(engine, venv, paths.releases(engine.name) / digest))
+    # The gate `before` has told of the rest; broken since, the engine must not be stopped for them.
+    weights = model.look(engine, paths, remember=True)
+    found += [one for one in weights if one.level == FAIL]
     memory = paths.asked / f"{engine.name}-{_key(engine, digest, Path(venv))}"
     if not memory.exists():
         asked = _asked(engine, digest, venv, paths, ask)

@@ -15,13 +15,15 @@ import pytest
 
 from roles.inventory import render
 from sglangctl.masking.masker import Masker
-from sglangctl.preflight import asking, in_venv, staged, toolchain
+from sglangctl.preflight import asking, in_venv, model, staged, toolchain
 from sglangctl.preflight.asking import Answer
-from sglangctl.state.config import Preflight
+from sglangctl.proc import as_user
+from sglangctl.state.config import EngineConfig, Preflight
 from sglangctl.state.paths import Paths
 from sglangctl.util.errors import Unusable
 from tests.support.engine_config import ENGINE
 from tests.support.inventory_case import engine as spec_of
+from tests.support.safetensors_files import shards
 
 CPU = replace(ENGINE, version="0.5.23", preflight=Preflight(device="cpu"))
 VENV = "/opt/sglang/venvs/abc"
@@ -232,6 +234,33 @@ def a_release(tmp_path: Path) -> Paths:
     return paths
 
 
+def engine_in(paths: Paths) -> EngineConfig:
+    """With a whole model of its own, read as root: the folders of a test are closed to others."""
+    shards(paths.root / "model")
+    return replace(CPU, model=str(paths.root / "model"), user="root")
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root remembers")
+def test_the_probes_that_follow_read_no_header_of_weights_that_did_not_change(
+    a_release: Paths, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    engine = engine_in(a_release)
+    assert staged.findings(engine, "a" * 64, a_release, lambda *_: Answer(list(WHOLE))) == []
+    read: list[str] = []
+    real = as_user.ask
+    monkeypatch.setattr(as_user, "ask", lambda *words: read.append(words[0]) or real(*words))  # type: ignore[func-returns-value]
+    assert not any(one.level == "fail" for one in model.look(engine, a_release)) and not read
+    (a_release.root / "model/model-00002-of-00003.safetensors").unlink()
+    assert any(one.level == "fail" for one in model.look(engine, a_release)) and read
+
+
+def test_weights_that_broke_since_the_first_gate_stop_the_deploy(a_release: Paths) -> None:
+    engine = engine_in(a_release)
+    (a_release.root / "model/model-00002-of-00003.safetensors").unlink()
+    found = staged.findings(engine, "a" * 64, a_release, lambda *_: Answer(list(WHOLE)))
+    assert [(one.id, one.level) for one in found] == [("weights-missing", "fail")]
+
+
 @pytest.mark.skipif(os.geteuid() != 0, reason="only root remembers")
 def test_what_had_no_fault_is_not_asked_again_until_something_changes(a_release: Paths) -> None:
     asked = []
@@ -241,7 +270,7 @@ def test_what_had_no_fault_is_not_asked_again_until_something_changes(a_release:
         return Answer(list(WHOLE))
 
     def look() -> list[Any]:
-        return staged.findings(CPU, "a" * 64, a_release, ask)
+        return staged.findings(engine_in(a_release), "a" * 64, a_release, ask)
 
     assert look() == [] and look() == []
     assert len(asked) == 1
@@ -252,17 +281,16 @@ def test_what_had_no_fault_is_not_asked_again_until_something_changes(a_release:
 
 def test_what_had_a_fault_is_asked_again(a_release: Paths) -> None:
     wrong = {"step": "arguments", "error": "refused", "text": "unrecognized arguments: --x"}
+    engine, answer = engine_in(a_release), Answer([wrong, {"step": "end"}])
     for _ in range(2):
-        found = staged.findings(
-            CPU, "a" * 64, a_release, lambda *_: Answer([wrong, {"step": "end"}])
-        )
+        found = staged.findings(engine, "a" * 64, a_release, lambda *_: answer)
         assert [one.id for one in found] == ["engine-arguments"]
 
 
 def test_a_host_without_systemd_is_a_warning(a_release: Paths) -> None:
     if asking.systemctl.booted():
         pytest.skip("systemd runs this machine")
-    (found,) = staged.findings(CPU, "a" * 64, a_release)
+    (found,) = staged.findings(engine_in(a_release), "a" * 64, a_release)
     assert (found.id, found.level) == ("engine-unchecked", "warn") and "systemd" in found.seen
 
 
