@@ -94,7 +94,6 @@ def build_engine(
         kernel=kernel,
         replaces=tuple(engine["replaces"]),
         rollback=engine["rollback"],
-        reachable_at=readiness.get("reachable_at"),
         readiness=Readiness(**readiness),
         limits=Limits(**{key: float(value) for key, value in limits.items()}),
         preflight=Preflight(

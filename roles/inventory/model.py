@@ -140,7 +140,6 @@ class EngineSpec:
     rollback: bool
     readiness: Readiness
     limits: Limits
-    reachable_at: str | None
     preflight: Preflight
     hardening: Literal["baseline", "strict"]
     user_is_named: bool = True

@@ -38,6 +38,6 @@ def subject_of(spec: EngineSpec) -> Subject:
         served_name=spec.model.served_name,
         port=spec.port,
         limits=spec.limits,
-        reachable_at=spec.reachable_at,
+        reachable_at=spec.readiness.reachable_at,
         api_key=spec.api_key,
     )

@@ -166,7 +166,6 @@ class EngineConfig:
     tensor_parallel: int = 1
     gpus: str | tuple[int, ...] = "all"
     replaces: tuple[str, ...] = ()
-    fallbacks: tuple[str, ...] = ()
     rollback: bool = True
     """A switch whose engine does not come to serve brings back what ran before."""
     drafter: Drafter | None = None
@@ -219,6 +218,8 @@ def unknown(name: str, paths: Paths) -> str:
     return f"there is no engine {name} on this host (there is: {', '.join(names)}): deploy it first"
 
 
+_FORMER = frozenset(["fallbacks"])
+"""Keys that were written once and never read. A switch can go back to such a file."""
 _OPTIONAL: dict[str, type] = {"drafter": Drafter, "acceptance": Acceptance}
 _PARTS: dict[str, type] = {
     "readiness": Readiness,
@@ -230,7 +231,7 @@ _PARTS: dict[str, type] = {
 
 def engine_from(document: dict[str, Any], source: Path) -> EngineConfig:
     """An engine's configuration from its JSON object; ConfigError names `source`."""
-    document = dict(document)
+    document = {key: value for key, value in document.items() if key not in _FORMER}
     for key, kind in _PARTS.items():
         if key in document and (document[key] is not None or key not in _OPTIONAL):
             document[key] = _build(kind, document[key], source)

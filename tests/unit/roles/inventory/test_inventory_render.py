@@ -15,7 +15,10 @@ import yaml
 from roles.inventory import EngineSpec
 from roles.inventory.render import (
     Release,
+    engine_config,
+    engine_json,
     environment,
+    host_json,
     logrotate,
     render,
     start_limit_interval_s,
@@ -25,10 +28,11 @@ from roles.inventory.render import (
     watch_unit,
 )
 from sglangctl.masking.masker import read_env
-from sglangctl.state.config import load_engine, load_host
+from sglangctl.state.config import ConfigError, load_engine, load_host
 from sglangctl.state.paths import Paths
 from sglangctl.state.release import FILES
-from tests.support.inventory_case import engine
+from sglangctl.switch.configure import engine_of
+from tests.support.inventory_case import engine, engine_text, load, only
 
 PROGRAM = "/usr/local/lib/sglangctl/0123456789abcdef.pyz"
 
@@ -251,9 +255,6 @@ def test_hostile_text_stays_text() -> None:
 
 
 def test_the_host_program_reads_its_files(tmp_path: Path) -> None:
-    from roles.inventory.render import engine_config, engine_json, host_json
-    from tests.support.inventory_case import engine_text, load, only
-
     body = (
         "drafter: {path: /d}\ngpus: [0, 1]\nreplaces: [a.service]\n"
         "readiness: {limits: {kill_s: 3}, reachable_at: 'http://h:1'}"
@@ -269,6 +270,14 @@ def test_the_host_program_reads_its_files(tmp_path: Path) -> None:
     # Not used on the host, yet a change of it must make a deploy look again.
     assert load_engine("e", paths).readiness.reachable_at == "http://h:1"
     assert load_host(paths).engines == ("e",)
+
+
+def test_a_configuration_of_before_can_be_gone_back_to() -> None:
+    spec = engine("gpus: [0]")
+    before = {**json.loads(engine_json(spec)), "fallbacks": []}
+    assert engine_of("e", json.dumps(before)) == engine_config(spec)
+    with pytest.raises(ConfigError, match="unknown keys other"):
+        engine_of("e", json.dumps({**before, "other": 1}))
 
 
 def test_folders_that_root_fills_are_roots() -> None:

@@ -119,8 +119,6 @@ def outcome(
             **release.files,
             "venv": asdict(engine.install),
             "config": engine_json(engine),
-            # roles/readiness asks there; nothing of it is on the host.
-            "reachable_at": engine.reachable_at,
             # roles/sgl_kernel takes its requests from it: tests/unit/roles/sgl_kernel/test_kernel_role.py.
             "kernel": asdict(engine.kernel),
             "venv_path": venv_path(engine),
