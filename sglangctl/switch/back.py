@@ -14,6 +14,7 @@ from sglangctl import free
 from sglangctl.engine.generate import generate
 from sglangctl.engine.http import Endpoint
 from sglangctl.proc import sockets
+from sglangctl.proc.command import Result
 from sglangctl.startup.render import duration
 from sglangctl.state import release
 from sglangctl.state.config import EngineConfig, Readiness, load_engine, load_engines, load_host
@@ -87,10 +88,11 @@ def at_boot(name: str, paths: Paths) -> str | None:
     units = [before.unit] if _own_ran(state) else []
     units += state.stopped
     for unit in units:
-        result = systemctl.call("start", "--no-block", "--", unit, timeout_s=30)
-        if not result.ok:
-            raise Failed(f"{unit} cannot be started: {result.stderr.strip()}")
-    ended = f"a reboot interrupted the switch; {', '.join(units)} was started again: deploy again"
+        _started(unit, systemctl.call("start", "--no-block", "--", unit, timeout_s=30))
+    for box in state.containers:
+        _started(_called(box), containers.start_later(box["command"], box["id"]))
+    sides = ", ".join([*units, *map(_called, state.containers)])
+    ended = f"a reboot interrupted the switch; {sides} was started again: deploy again"
     release.write_state(
         name, replace(state, phase="back", time=now(), step=None, ended=ended, config=None), paths
     )
@@ -150,20 +152,28 @@ def _others(engine: EngineConfig, state: State, say: Callable[[str], None]) -> l
     """Start what others ran, and wait until it serves as it was recorded."""
     units = [one for one in state.foreign if one["unit"] in state.stopped]
     for one in units:
-        result = systemctl.call("start", "--no-block", "--", one["unit"], timeout_s=60)
-        if not result.ok:
-            raise Failed(f"{one['unit']} cannot be started: {result.stderr.strip()}")
+        _started(
+            one["unit"], systemctl.call("start", "--no-block", "--", one["unit"], timeout_s=60)
+        )
         say(f"started {one['unit']}, as before the switch")
     for box in state.containers:
-        result = containers.start(box["command"], box["id"], 120)
-        if not result.ok:
-            raise Failed(f"container {box['name']} cannot be started: {result.stderr.strip()}")
-        say(f"started container {box['name']}, as before the switch")
+        _started(_called(box), containers.start(box["command"], box["id"], 120))
+        say(f"started {_called(box)}, as before the switch")
     for one in units:
         with heartbeat(say, f"{one['unit']} to serve again", engine.limits.rollback_s):
             _wait_for(one, engine.limits.rollback_s)
-    runs = [f"container {box['name']} runs" for box in state.containers]
+    runs = [f"{_called(box)} runs" for box in state.containers]
     return [f"{one['unit']} serves" for one in units] + runs
+
+
+def _started(what: str, result: Result) -> None:
+    """Failed where it was not."""
+    if not result.ok:
+        raise Failed(f"{what} cannot be started: {result.stderr.strip()}")
+
+
+def _called(box: dict[str, Any]) -> str:
+    return f"container {box['name']}"
 
 
 def _wait_for(one: dict[str, Any], limit_s: float) -> None:

@@ -156,16 +156,8 @@ def switch(
 def would_go_back_to(engine: EngineConfig, plan: Plan, paths: Paths) -> before.Before:
     """What a switch with this plan would go back to, for a plan. Read-only."""
     units = [step for step in plan.units_to_stop if step.unit != engine.unit]
-    unit = find(engine.unit)
-    now_here = State(
-        phase="switching",
-        came_from=release.link_target(engine.name, "current", paths),
-        was_running=unit is not None and unit.active in back.RUNNING,
-        stopped=tuple(step.unit for step in units if step.active_state in back.RUNNING),
-        containers=tuple({"name": box.name} for box in plan.containers_to_stop),
-    )
-    known = release.read_state(engine.name, paths)
-    state = now_here if known is None else _with_known(now_here, known)
+    stopped = tuple(step.unit for step in units if step.active_state in back.RUNNING)
+    state = _with_known(engine.name, _here(engine, plan, stopped, paths), paths)
     return before.of(state, plan, engine.rollback)
 
 
@@ -180,29 +172,39 @@ def _recorded(engine: EngineConfig, plan: Plan, say: Say, paths: Paths) -> State
             + (f", ports {', '.join(map(str, one.ports))}" if one.ports else "")
             + (f", serves {', '.join(one.models)}" if one.models else "")
         )
-    unit = find(engine.unit)
     file = paths.engine_json(engine.name)
-    now_here = State(
-        phase="switching",
-        came_from=release.link_target(engine.name, "current", paths),
+    stopped = tuple(one.unit for one in found if one.active_state in back.RUNNING)
+    here = replace(
+        _here(engine, plan, stopped, paths),
         time=now(),
         foreign=tuple(foreign.as_document(one) for one in found),
         config_before=file.read_text(encoding="utf-8") if file.is_file() else None,
-        was_running=unit is not None and unit.active in back.RUNNING,
-        stopped=tuple(one.unit for one in found if one.active_state in back.RUNNING),
         disable=tuple(step.unit for step in plan.units_to_stop if step.disable),
+    )
+    return _with_known(engine.name, here, paths)
+
+
+def _here(engine: EngineConfig, plan: Plan, stopped: tuple[str, ...], paths: Paths) -> State:
+    """What a switch with this plan would end now."""
+    unit = find(engine.unit)
+    return State(
+        phase="switching",
+        came_from=release.link_target(engine.name, "current", paths),
+        was_running=unit is not None and unit.active in back.RUNNING,
+        stopped=stopped,
         containers=tuple(
             {"id": box.id, "name": box.name, "command": box.command}
             for box in plan.containers_to_stop
         ),
     )
-    known = release.read_state(engine.name, paths)
-    return now_here if known is None else _with_known(now_here, known)
 
 
-def _with_known(state: State, known: State) -> State:
+def _with_known(name: str, state: State, paths: Paths) -> State:
     """A second switch must not forget what the ones before it replaced. Where they did not come to
     an end, or ended with nothing that serves, what ran before them is what to go back to."""
+    known = release.read_state(name, paths)
+    if known is None:
+        return state
     kept = [one for one in known.foreign if one["unit"] not in state.stopped]
     names = {one["unit"] for one in kept}
     foreign_units = (*kept, *(one for one in state.foreign if one["unit"] not in names))
@@ -217,7 +219,10 @@ def _with_known(state: State, known: State) -> State:
         was_running=known.was_running,
         stopped=tuple(dict.fromkeys((*known.stopped, *state.stopped))),
         disable=tuple(dict.fromkeys((*known.disable, *state.disable))),
-        containers=(*known.containers, *state.containers),
+        containers=(
+            *known.containers,
+            *(box for box in state.containers if box not in known.containers),
+        ),
     )
 
 

@@ -77,6 +77,14 @@ def start(program: str, identity: str, timeout_s: float) -> command.Result:
     return command.run([program, "start", "--", identity], timeout_s)
 
 
+def start_later(program: str, identity: str) -> command.Result:
+    """The same in a unit of its own, which a boot does not wait for: it follows the container
+    engine's daemon, and stays `failed` where the start fails."""
+    argv = ["systemd-run", "--quiet", "--no-block", f"--unit=sglangctl-start-{identity[:12]}"]
+    argv += ["--property=Type=oneshot", "--property=After=docker.service containerd.service"]
+    return command.run([*argv, "--", program, "start", "--", identity])
+
+
 def _part(document: Mapping[str, Any], name: str) -> Mapping[str, Any]:
     part = document.get(name)
     return part if isinstance(part, dict) else {}

@@ -15,7 +15,7 @@ from typing import Any
 import pytest
 
 from sglangctl import free
-from sglangctl.free.model import FreeResult, Plan, Refusal, UnitStep
+from sglangctl.free.model import ContainerStep, FreeResult, Plan, Refusal, UnitStep
 from sglangctl.proc.command import Result
 from sglangctl.state import journal, ownership, release
 from sglangctl.state.config import EngineConfig, load_engine
@@ -26,7 +26,7 @@ from sglangctl.switch.configure import engine_of
 from sglangctl.switch.journal import Record
 from sglangctl.switch.outcome import Outcome
 from sglangctl.switch.transaction import COMMITTING, STEPS, Stopped, Wanted
-from sglangctl.systemd import systemctl
+from sglangctl.systemd import containers, systemctl
 from sglangctl.systemd.unit import Unit
 from sglangctl.util.errors import Failed
 from tests.support.engine_host import write_config
@@ -35,6 +35,7 @@ from tests.support.units import unit
 
 OLD, NEW = "a" * 64, "b" * 64
 UNIT, WATCH, VLLM = "sglang-tiny.service", "sglang-watch@tiny.service", "vllm.service"
+BOX = ContainerStep("c" * 64, "vllm-box", "docker", "no", ())
 PORT_BEFORE, PORT_AFTER = 30000, 30007
 
 
@@ -102,12 +103,22 @@ class Machine:
             UnitStep(one, "replaced", "", "active", "", one != UNIT, (), (), "", "")
             for one in names
         )
-        return Plan(engine.name, policy, stop, None, steps, refused=self.refused)
+        boxes = (BOX,) if BOX.name in self.running else ()
+        return Plan(
+            engine.name, policy, stop, None, steps, containers_to_stop=boxes, refused=self.refused
+        )
 
     def free(self, plan: Plan, say: Any, emit: Any = None) -> FreeResult:
         assert not any(step.disable for step in plan.units_to_stop), "only the commit disables"
         self.running -= {step.unit for step in plan.units_to_stop}
+        self.running -= {box.name for box in plan.containers_to_stop}
         return FreeResult(0, "free", "free")
+
+    def start_container(self, program: str, identity: str, _timeout_s: float = 0) -> Result:
+        assert (program, identity) == (BOX.command, BOX.id)
+        assert BOX.name not in self.running, "once"
+        self.running.add(BOX.name)
+        return Result(0, "", "")
 
     def follow(self, engine: EngineConfig, paths: Paths, *_: Any) -> Outcome:
         if self.ended_by is not None and self.live == NEW:
@@ -155,7 +166,7 @@ class Machine:
     def serving(self) -> set[str]:
         """Engines that run: ours by its release."""
         ours = {str(self.live)} if UNIT in self.running else set()
-        return ours | (self.running & {VLLM})
+        return ours | (self.running & {VLLM, BOX.name})
 
 
 @pytest.fixture
@@ -165,6 +176,8 @@ def machine(paths: Paths, monkeypatch: pytest.MonkeyPatch) -> Machine:
     monkeypatch.setattr(free, "plan", made.plan)
     monkeypatch.setattr(free, "execute", made.free)
     monkeypatch.setattr(foreign, "record", made.recorded)
+    for start in ("start", "start_later"):
+        monkeypatch.setattr(containers, start, made.start_container)
     monkeypatch.setattr(back, "missing_of", lambda one: None if one["unit"] in made.running else "")
     monkeypatch.setattr(transaction.disabling, "find", lambda name: None)  # type: ignore[attr-defined]
     for module in (transaction, back, live):
@@ -198,7 +211,8 @@ def config(paths: Paths, port: int, **more: Any) -> str:
 
 
 def ran_before(machine: Machine, what: str, **more: Any) -> Wanted:
-    """The host before the switch: our release OLD, a vLLM of somebody else, or nothing."""
+    """The host before the switch: our release OLD, a vLLM of somebody else (a unit or a container),
+    or nothing."""
     if what == "vllm":
         more["replaces"] = [VLLM]
     wanted = Wanted("tiny", NEW, config=config(machine.paths, PORT_AFTER, **more))
@@ -213,10 +227,14 @@ def ran_before(machine: Machine, what: str, **more: Any) -> Wanted:
     if what == "vllm":
         machine.running.add(VLLM)
         machine.enabled.add(VLLM)
+    if what == "box":
+        machine.running.add(BOX.name)
     return wanted
 
 
-SIDES: dict[str, set[str]] = {"ours": {OLD}, "vllm": {VLLM}, "nothing": set()}
+SIDES: dict[str, set[str]] = {"ours": {OLD}, "vllm": {VLLM}, "box": {BOX.name}, "nothing": set()}
+SIDES_BEFORE = ("ours", "vllm", "box")
+BOOTS = {"ours": {UNIT}, "vllm": {VLLM}, "box": set()}
 
 
 def settled(machine: Machine, what: str) -> None:
@@ -224,7 +242,7 @@ def settled(machine: Machine, what: str) -> None:
     assert machine.serving() == SIDES[what]
     assert machine.live == (OLD if what == "ours" else None)
     assert (machine.paths.units / UNIT).exists() == (what == "ours")
-    assert machine.enabled - {live.RESUME, WATCH} == ({UNIT} if what == "ours" else {VLLM})
+    assert machine.enabled - {live.RESUME, WATCH} == BOOTS[what]
     assert not machine.no_restarts.exists()
     assert machine.state.phase == "back"
     if what == "ours":
@@ -251,7 +269,7 @@ def test_a_release_that_serves_is_kept(machine: Machine, what: str) -> None:
     assert not machine.allowed, "one failure is enough to go back"
 
 
-@pytest.mark.parametrize("what", ["ours", "vllm"])
+@pytest.mark.parametrize("what", SIDES_BEFORE)
 def test_a_release_that_fails_gives_way_to_what_ran_before(machine: Machine, what: str) -> None:
     wanted = ran_before(machine, what)
     machine.good = {OLD}
@@ -259,11 +277,12 @@ def test_a_release_that_fails_gives_way_to_what_ran_before(machine: Machine, wha
         transaction.begin(wanted, machine.paths, machine.record())
     first, second, *more = str(failed.value).splitlines()
     assert first == "tiny: it failed while loading"
-    assert "serves again" in second
+    others = {"vllm": ["vllm.service serves"], "box": ["container vllm-box runs"]}.get(what, [])
+    assert second == f"{', '.join(others) or 'release aaaaaaaaaaaa of tiny serves'} again"
     assert "> exit code: -9" in more
     (file,) = machine.paths.root.glob("journal-*.jsonl")
     (back,) = [one for one in journal.read(file) if one.get("name") == "back"]
-    assert back["others"] == (["vllm.service serves"] if what == "vllm" else [])
+    assert back["others"] == others
     settled(machine, what)
 
 
@@ -341,18 +360,22 @@ def test_the_plan_and_the_switch_say_the_same_way_back(
     transaction.begin(wanted, machine.paths, machine.record())
     assert told in machine.said
     if rollback:
-        sides = {"ours": OLD[:12], "vllm": VLLM, "nothing": "nothing ran before it"}
-        assert sides[what] in told
+        sides = {"ours": OLD[:12], "vllm": VLLM, "box": BOX.name}
+        assert sides.get(what, "nothing ran before it") in told
     else:
         assert "`rollback: false`" in told
 
 
-def test_the_plan_after_a_cut_says_what_ran_first(machine: Machine) -> None:
-    cut(machine, "following", "vllm")
-    engine = load_engine("tiny", machine.paths)
+@pytest.mark.parametrize(("what", "side"), [("vllm", VLLM), ("box", f"container {BOX.name}")])
+@pytest.mark.parametrize("step", ["freeing", "following"])
+def test_the_plan_after_a_cut_says_what_ran_first(
+    machine: Machine, step: str, what: str, side: str
+) -> None:
+    cut(machine, step, what)
+    engine = engine_of("tiny", str(machine.state.config))
     plan = machine.plan(engine, policy="declared", stop=True)
     told = before.line(transaction.would_go_back_to(engine, plan, machine.paths), "tiny", NEW)
-    assert told.endswith(f"back to {VLLM}")
+    assert told.endswith(f"back to {side}")
 
 
 def test_a_side_that_does_not_come_back_is_said_with_both_reasons(machine: Machine) -> None:
@@ -413,7 +436,7 @@ def resumed(machine: Machine) -> None:
 
 
 @pytest.mark.parametrize("after", [resumed, Machine.reboot], ids=["killed", "power cut"])
-@pytest.mark.parametrize("what", ["ours", "vllm"])
+@pytest.mark.parametrize("what", SIDES_BEFORE)
 @pytest.mark.parametrize("step", STEPS)
 def test_a_cut_at_any_step_ends_with_the_side_that_counts(
     machine: Machine, step: str, what: str, after: Comes
@@ -424,6 +447,8 @@ def test_a_cut_at_any_step_ends_with_the_side_that_counts(
         committed(machine)
     else:
         settled(machine, what)
+    if what == "box" and after is Machine.reboot and step != COMMITTING:
+        assert f"container {BOX.name} was started again" in str(machine.state.ended)
 
 
 @pytest.mark.parametrize("step", STEPS)
@@ -443,7 +468,7 @@ def test_where_nothing_ran_before_a_power_cut_starts_nothing(machine: Machine, s
 
 
 @pytest.mark.parametrize("after", [resumed, Machine.reboot], ids=["killed", "power cut"])
-@pytest.mark.parametrize("what", ["ours", "vllm"])
+@pytest.mark.parametrize("what", SIDES_BEFORE)
 def test_a_cut_while_it_goes_back_goes_on(machine: Machine, what: str, after: Comes) -> None:
     wanted = ran_before(machine, what)
     machine.good, machine.cut_at = {OLD}, "going back"

@@ -73,6 +73,18 @@ def test_stop_gives_the_container_its_time(commands: Path) -> None:
     assert (commands / "docker.calls").read_text().split() == ["stop", "--time=10", "--", ONE]
 
 
+def test_a_start_that_is_not_waited_for_follows_the_daemon(commands: Path) -> None:
+    tool = commands / "systemd-run"
+    tool.write_text(f'#!/bin/sh\nprintf "%s\\n" "$@" > {commands}/run.calls\n')
+    tool.chmod(0o755)
+    assert containers.start_later("podman", TWO).ok
+    options, _, argv = (commands / "run.calls").read_text().partition("--\n")
+    assert argv.split() == ["podman", "start", "--", TWO]
+    assert "--no-block" in options
+    assert "--property=After=docker.service containerd.service" in options.splitlines()
+    assert not (commands / "podman.calls").exists()
+
+
 @pytest.mark.parametrize(
     "text", ["", "nonsense", "{}", "[1, null]", '[{"Id": 5}]', '[{"Name": "x"}]']
 )
