@@ -65,6 +65,12 @@ def show(lines: Sequence[str]) -> None:
         say(host, line, fg={"+": "green", "-": "yellow"}.get(line[:1]))
 
 
+def planned(lines: Sequence[str]) -> Sequence[str]:
+    """For `show`: lines that the host says itself while it does what they are about; only a plan
+    says them."""
+    return () if state.is_executing else lines
+
+
 def will_fail(sentence: str) -> FunctionCommand:
     """Fail the host with `sentence`. A plan says it too; without one (-y) it is said once."""
     if not state.is_executing:

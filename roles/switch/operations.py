@@ -14,7 +14,7 @@ from roles.host.operations import describe
 from roles.remote import follow, program
 from roles.remote.failing import HostFailed, say
 from roles.remote.link import Link
-from roles.remote.operation import Commands, operation, read, show, will_fail
+from roles.remote.operation import Commands, operation, planned, read, show, will_fail
 from roles.remote.over_link import over_link
 from roles.remote.program import PYTHON
 from roles.remote.snapshot import JSON, engine_facts, forget
@@ -132,7 +132,7 @@ def switched(
             *describe(found, bool(state.config.DIFF)),
             f"restart of {name}: {decision}",
             *plan_lines(facts, name),
-            *way_back(facts, name, digest),
+            *planned(way_back(facts, name, digest)),
         ]
     )
     asked = ["switch", name, f"--to={digest}", f"--reason={decision}"]

@@ -8,7 +8,7 @@ import time
 from roles.remote import program
 from roles.remote.failing import HostFailed
 from roles.remote.link import Link
-from roles.remote.operation import Commands, operation, read, show, will_fail
+from roles.remote.operation import Commands, operation, planned, read, show, will_fail
 from roles.remote.over_link import over_link
 from roles.remote.program import PYTHON
 from roles.remote.snapshot import JSON, engine_facts, forget
@@ -44,7 +44,7 @@ def rolled_back(engine: str, request: JSON, sudo: bool = False) -> Commands:
         [
             f"rollback of {engine} to release {target[:12]}",
             *plan_lines(facts, engine),
-            *way_back(facts, engine, target),
+            *planned(way_back(facts, engine, target)),
         ]
     )
 

@@ -1,4 +1,5 @@
-"""Put a staged release live: stop what it replaces, free the GPUs, move the links, start.
+"""Put a staged release live: stop what it replaces, free the GPUs, move the links, start it, and follow
+the start. If the new engine does not become ready, what ran before is started again.
 
 One transaction on the host, under the host's lock, and all that the running engine and its watch
 read is written inside of it: --config hands over what goes to /etc/sglangctl/engines (- is standard
@@ -6,8 +7,10 @@ input). With --detach it runs as the transient unit sglangctl-switch.service: a 
 changes nothing for it. --follow TICKET prints its journal from byte --from on, and last
 "@ TICKET OFFSET STATUS" (- while it runs): both may be called again after a lost link. --seen is the
 `time` of the state.json that the caller decided by (- for none): if it is another one now, nothing
-is changed. Exit status: 0 started, 1 failed, 2 no such engine or no readable configuration, 3 refused:
-somebody else holds the GPUs and may not be ended, or systemd does not answer (in both nothing was changed).
+is changed. Exit status: 0 the new engine serves (--detach: the switch has begun; --resume: the side that
+counts serves), 1 it does not, and the last lines say what serves, 2 no such engine or no readable
+configuration, 3 refused: somebody else holds the GPUs and may not be ended, or systemd does not answer (in
+both nothing was changed).
 """
 
 from __future__ import annotations
@@ -32,7 +35,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     action.add_argument("--to", metavar="DIGEST", help="the staged release to put live")
     action.add_argument("--commit", metavar="DIGEST", help="this release is known to be good")
     action.add_argument(
-        "--resume", action="store_true", help="finish a switch that was interrupted"
+        "--resume",
+        action="store_true",
+        help="of an interrupted switch: bring up the side that counts",
     )
     action.add_argument("--follow", metavar="TICKET", help="print the steps of a detached switch")
     parser.add_argument("--config", metavar="FILE", help="of --to: the engine's configuration")

@@ -32,7 +32,7 @@ _ALL = (
     Cause(
         "unsupported-configuration",
         "the engine knows the model and refuses the flags, this host's shape or config.json",
-        "read the line below and change that flag (tensor parallel size, attention backend, "
+        "read the log's line and change that flag (tensor parallel size, attention backend, "
         "quantization) in the inventory",
     ),
     Cause(
@@ -183,7 +183,7 @@ _ALL = (
     Cause(
         "warmup-failed",
         "the engine came up and its own first request failed",
-        "read the request's error below; a JIT compile that takes long needs a higher "
+        "read the request's error; a JIT compile that takes long needs a higher "
         "SGLANG_WARMUP_TIMEOUT",
     ),
     Cause(
@@ -206,7 +206,7 @@ _ALL = (
     Cause(
         "jit-toolchain",
         "a kernel could not be compiled at run time: a tool, a header or the right version is missing",
-        "read the compiler's line below; `ninja --version` and `nvcc --version` with the unit's PATH and "
+        "read the compiler's line; `ninja --version` and `nvcc --version` with the unit's PATH and "
         "CUDA_HOME (`systemctl show sglang-NAME -p Environment`): packages ninja-build, build-essential, "
         "python3-dev (Python.h) and a CUDA toolkit of at least 12.9 for SM 12.0",
         rule="an exception in a frame that calls a compiler",
@@ -214,7 +214,7 @@ _ALL = (
     Cause(
         "environment-broken",
         "packages of the venv, or libraries of the host, are missing or do not fit together",
-        "pin the package that the line below names in `install.packages`; the next deploy creates the "
+        "pin the package that the log's line names in `install.packages`; the next deploy creates the "
         "venv again; for GLIBC and other libraries of the host a newer distribution or another wheel",
     ),
     Cause(
@@ -258,7 +258,7 @@ _ALL = (
     Cause(
         "unknown",
         "it failed for a reason that is not in the list",
-        "read the lines below; `sglangctl bundle NAME` collects everything for a report",
+        "read the log's lines; `sglangctl bundle NAME` collects everything for a report",
         rule="a final failure without any of the evidence above",
     ),
 )

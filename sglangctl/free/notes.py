@@ -30,7 +30,7 @@ def by_hand(plan: Plan, situation: Situation) -> list[int]:
 def _notes(plan: Plan, situation: Situation) -> Iterator[str]:
     pids = ", ".join(map(str, by_hand(plan, situation)))
     if pids:
-        yield f"started by hand, without a unit of their own ({pids}): nothing to roll back to"
+        yield f"started by hand, without a unit of their own ({pids}): nothing to go back to"
     for step in plan.units_to_stop:
         for trigger in step.triggered_by:
             yield (

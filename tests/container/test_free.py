@@ -376,7 +376,7 @@ def test_refusals_change_nothing_and_say_what_would_allow_it(box: Freeing) -> No
     assert f"{by_hand} VLLM::Worker 900 (engine, GPU 0)" in text
     assert "allowed by: on the host: sglangctl free kimi --policy engines" in text
     assert f"started by hand, without a unit of their own ({by_hand})" in text
-    assert "nothing to roll back to" in text
+    assert "nothing to go back to" in text
     assert state(box) == before
     assert all(box.alive(pid) for pid in [*vllm, by_hand])
     result = box.free("--policy", "engines")

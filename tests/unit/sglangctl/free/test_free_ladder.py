@@ -386,7 +386,7 @@ def test_the_command_dry_run_refusal_and_success(prefix: str, configured: Path, 
         assert cli.main(["free", "kimi", "--dry-run"]) == 3
         shown = capsys.readouterr().out
         assert "allowed by: on the host: sglangctl free kimi --policy engines" in shown
-        assert "nothing to roll back to" in shown
+        assert "nothing to go back to" in shown
         assert cli.main(["free", "kimi", "--dry-run", "--policy", "engines", "--json"]) == 0
         document = json.loads(capsys.readouterr().out)
         assert document["v"] == 1

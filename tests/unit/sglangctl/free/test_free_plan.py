@@ -101,9 +101,7 @@ def test_a_refusal_says_who_why_and_the_exact_line_that_would_allow_it() -> None
     assert "  41 title of 41 (engine, GPU 0): made up as engine" in lines
     assert f"    allowed by: {FREE} --policy engines" in lines
     assert any(line.startswith("otherwise it would end 42") for line in lines)
-    assert (
-        "note: started by hand, without a unit of their own (41): nothing to roll back to" in lines
-    )
+    assert "note: started by hand, without a unit of their own (41): nothing to go back to" in lines
 
 
 @pytest.mark.parametrize(
