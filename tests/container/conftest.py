@@ -1,7 +1,8 @@
 """Container hosts for the tests that need a machine.
 
 `host_factory(name="a", image="base", gpus=2, ...)` starts a host that ends with the test;
-`container_host` is a ready one with two fake GPUs.
+`container_host` is a ready one with two fake GPUs. `host` has the stand-in engine too, for all tests
+of a file, and `engine` is its unit; a file that needs another host has its own.
 """
 
 from __future__ import annotations
@@ -13,6 +14,7 @@ from pathlib import Path
 
 import pytest
 
+from tests.container.engine_unit import EngineUnit, lent, prepare
 from tests.hosts import images
 from tests.hosts.host import Host
 
@@ -82,3 +84,19 @@ def module_host_factory(host_prefix: str, request: pytest.FixtureRequest) -> Ite
 def container_host(host_factory: HostFactory) -> Host:
     """A bare host with two fake GPUs, for this test alone."""
     return host_factory("host", gpus=2)
+
+
+@pytest.fixture(scope="module")
+def host(module_host_factory: HostFactory) -> Host:
+    """A host with the stand-in engine and two fake GPUs."""
+    made = module_host_factory("host", gpus=2)
+    prepare(made)
+    return made
+
+
+@pytest.fixture
+def engine(host: Host, tmp_path: Path, request: pytest.FixtureRequest) -> Iterator[EngineUnit]:
+    """The stand-in's unit on `host`, with the file's LIMITS."""
+    unit = EngineUnit(host, tmp_path)
+    unit.limits = getattr(request.module, "LIMITS", {})
+    yield from lent(unit)

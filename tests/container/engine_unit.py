@@ -11,7 +11,7 @@ import io
 import json
 import tarfile
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -216,6 +216,13 @@ class EngineUnit:
     def dump(self) -> str:
         """The journal as text, for a recorded trace."""
         return "".join(json.dumps(event) + "\n" for event in self.events())
+
+
+def lent(unit: EngineUnit) -> Iterator[EngineUnit]:
+    """For a fixture: the unit for one test, then stopped with nothing left of it."""
+    yield unit
+    unit.stop()
+    assert poll(lambda: not unit.processes(), 20), unit.processes()
 
 
 def poll(condition: Callable[[], Any], seconds: float, step_s: float = 0.4) -> Any:

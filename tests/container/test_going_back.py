@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -13,6 +14,7 @@ import requests
 
 from sglangctl.switch.transaction import COMMITTING, STEPS
 from tests.container.deploying import deploy, pending, ssh_data, write_inventory
+from tests.container.engine_unit import STANDIN_ENV
 from tests.hosts.host import Host
 from tests.hosts.standins.install import install_into, vllm_settings
 
@@ -310,19 +312,26 @@ def test_a_killed_transaction_is_also_put_right_by_the_next_deploy(
     assert pending(inventory) == {}
 
 
-def test_stop_ends_a_switch_and_starts_nothing(host: Host, tmp_path: Path) -> None:
-    _, other = two_releases(host, tmp_path)
+@contextmanager
+def loading(host: Host, to: str, seconds: int) -> Iterator[None]:
+    """A switch (cut.service) whose engine loads; what starts afterwards loads as quickly as ever."""
     host.exec("mkdir", "-p", "/etc/standins")
-    host.exec("tee", "/etc/standins/sglang.env", input="STANDIN_LOADING_S=30\n")
+    host.exec("tee", STANDIN_ENV, input=f"STANDIN_LOADING_S={seconds}\n")
     try:
         host.exec(
             *("systemd-run", "--unit=cut", "--collect", "--quiet", "--no-block", "sglangctl"),
-            *("switch", "chat", f"--to={other}", "--config=/root/chat.json"),
+            *("switch", "chat", f"--to={to}", "--config=/root/chat.json"),
         )
         wait_for(host, f"""grep -q '"step": "following"' {HOME}/state.json""")
-        done = host.exec("sglangctl", "stop", "chat")
+        yield
     finally:
-        host.exec("rm", "/etc/standins/sglang.env")
+        host.exec("rm", STANDIN_ENV)
+
+
+def test_stop_ends_a_switch_and_starts_nothing(host: Host, tmp_path: Path) -> None:
+    _, other = two_releases(host, tmp_path)
+    with loading(host, other, seconds=30):
+        done = host.exec("sglangctl", "stop", "chat")
     assert "stopped and disabled" in done.stdout
     nothing_of_ours_runs(host)
     wait_for(host, "! systemctl is-active -q cut.service")
@@ -331,16 +340,8 @@ def test_stop_ends_a_switch_and_starts_nothing(host: Host, tmp_path: Path) -> No
 
 def test_a_switch_that_is_told_to_end_goes_back(host: Host, tmp_path: Path) -> None:
     live, other = two_releases(host, tmp_path)
-    host.exec("mkdir", "-p", "/etc/standins")
-    host.exec("tee", "/etc/standins/sglang.env", input="STANDIN_LOADING_S=8\n")
-    try:
-        host.exec(
-            *("systemd-run", "--unit=cut", "--collect", "--quiet", "--no-block", "sglangctl"),
-            *("switch", "chat", f"--to={other}", "--config=/root/chat.json"),
-        )
-        wait_for(host, f"""grep -q '"step": "following"' {HOME}/state.json""")
-    finally:
-        host.exec("rm", "/etc/standins/sglang.env")
+    with loading(host, other, seconds=8):
+        pass
     host.exec("systemctl", "kill", "--kill-whom=main", "--signal=TERM", "cut.service")
     wait_for(host, "! systemctl is-active -q cut.service")
     sound(host, live)

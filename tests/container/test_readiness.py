@@ -13,8 +13,7 @@ from typing import Any
 
 import pytest
 
-from tests.container.conftest import HostFactory
-from tests.container.engine_unit import EngineUnit, prepare
+from tests.container.engine_unit import EngineUnit
 from tests.hosts.host import Host
 
 pytestmark = [pytest.mark.container, pytest.mark.timeout(300)]
@@ -22,20 +21,6 @@ pytestmark = [pytest.mark.container, pytest.mark.timeout(300)]
 CHECKOUT = Path(__file__).parents[2]
 DEPLOY = Path(__file__).parent / "follow" / "serving.py"
 KEY = "planted-key-in-the-open"
-
-
-@pytest.fixture(scope="module")
-def host(module_host_factory: HostFactory) -> Host:
-    made = module_host_factory("host", gpus=2)
-    prepare(made)
-    return made
-
-
-@pytest.fixture
-def engine(host: Host, tmp_path: Path) -> Any:
-    made = EngineUnit(host, tmp_path)
-    yield made
-    made.stop()
 
 
 @dataclass

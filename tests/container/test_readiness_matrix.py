@@ -8,7 +8,7 @@ import json
 import os
 import subprocess
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -25,26 +25,11 @@ RECORD = bool(os.environ.get("RECORD_TRACES"))
 ONCE = "[Service]\nRestart=no\n"
 QUICK = {"START_S": 8.0 if RECORD else 2.5, "SCALE": 0.2}
 """The engine's own waits at a fifth of their real length ..."""
-LIMITS = {"http_timeout_s": 6.0, "unresponsive_idle_s": 8.0, "rank_stopped_s": 6.0}
+LIMITS: dict[str, float] = (
+    {} if RECORD else {"http_timeout_s": 6.0, "unresponsive_idle_s": 8.0, "rank_stopped_s": 6.0}
+)
 """... and so are ours."""
 UP = ("serving", "ready", "degraded")
-
-
-@pytest.fixture(scope="module")
-def host(module_host_factory: HostFactory) -> Host:
-    made = module_host_factory("host", gpus=2)
-    prepare(made)
-    return made
-
-
-@pytest.fixture
-def engine(host: Host, tmp_path: Path) -> Iterator[EngineUnit]:
-    unit = EngineUnit(host, tmp_path)
-    unit.limits = {} if RECORD else LIMITS
-    yield unit
-    unit.stop()
-    left = poll(lambda: not unit.processes(), 10)
-    assert left, unit.processes()
 
 
 def configured(engine: EngineUnit, **more: Any) -> None:

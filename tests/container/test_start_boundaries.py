@@ -3,33 +3,14 @@ as far as a program."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from pathlib import Path
-
 import pytest
 
-from tests.container.conftest import HostFactory
-from tests.container.engine_unit import EngineUnit, poll, prepare
-from tests.hosts.host import Host
+from tests.container.engine_unit import EngineUnit, poll
 
 pytestmark = [pytest.mark.container, pytest.mark.timeout(300)]
 
 BAR = "\\rCapturing batches (bs=4):  50%|#####     | 3/6 [00:01<00:01,  2.0it/s]"
 AGAIN = "[Service]\nRestartSec=0.2\n"
-
-
-@pytest.fixture(scope="module")
-def host(module_host_factory: HostFactory) -> Host:
-    made = module_host_factory("host", gpus=2)
-    prepare(made)
-    return made
-
-
-@pytest.fixture
-def engine(host: Host, tmp_path: Path) -> Iterator[EngineUnit]:
-    unit = EngineUnit(host, tmp_path)
-    yield unit
-    unit.stop()
 
 
 def phases(engine: EngineUnit, start: str) -> list[str]:

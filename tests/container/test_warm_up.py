@@ -2,13 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from pathlib import Path
-
 import pytest
 
-from tests.container.conftest import HostFactory
-from tests.container.engine_unit import EngineUnit, poll, prepare
+from tests.container.engine_unit import EngineUnit, poll
 from tests.hosts.host import Host
 
 pytestmark = [pytest.mark.container, pytest.mark.timeout(300)]
@@ -16,21 +12,6 @@ pytestmark = [pytest.mark.container, pytest.mark.timeout(300)]
 COMPILE_S = 25.0
 """The two minutes of a real one, and below the limits to match."""
 LIMITS = {"http_timeout_s": 6.0, "unresponsive_idle_s": 8.0, "unresponsive_busy_s": 20.0}
-
-
-@pytest.fixture(scope="module")
-def host(module_host_factory: HostFactory) -> Host:
-    made = module_host_factory("host", gpus=2)
-    prepare(made)
-    return made
-
-
-@pytest.fixture
-def engine(host: Host, tmp_path: Path) -> Iterator[EngineUnit]:
-    unit = EngineUnit(host, tmp_path)
-    unit.limits = LIMITS
-    yield unit
-    unit.stop()
 
 
 def test_ready_only_after_the_compile_of_the_second_request(host: Host, engine: EngineUnit) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import re
+import shlex
 import subprocess
 import sys
 import time
@@ -14,7 +15,7 @@ from typing import Any, Protocol
 
 import yaml
 
-from tests.hosts.say import ROOT
+from tests.hosts.say import ROOT, captured
 
 ENGINE = "target"
 UNIT = f"sglang-{ENGINE}.service"
@@ -49,8 +50,6 @@ class SshHost:
         input: str | None = None,
         timeout: float = 120.0,
     ) -> subprocess.CompletedProcess[str]:
-        import shlex
-
         command = ["ssh", "-oBatchMode=yes", "-oLogLevel=ERROR"]
         command += [f"-p{self.ssh.get('port', 22)}", f"-l{self.ssh.get('user', 'root')}"]
         if "key" in self.ssh:
@@ -59,15 +58,7 @@ class SshHost:
             command.append(f"-oUserKnownHostsFile={self.ssh['known_hosts']}")
         # sshd hands the words to a shell.
         command += [self.ssh["hostname"], "--", shlex.join(argv)]
-        done = subprocess.run(
-            command,
-            input=input,
-            stdin=subprocess.DEVNULL if input is None else None,
-            capture_output=True,
-            text=True,
-            errors="replace",
-            timeout=timeout,
-        )
+        done = captured(command, input, timeout=timeout)
         if check and done.returncode != 0:
             raise AssertionError(
                 f"{argv}: exit status {done.returncode}: {done.stderr or done.stdout}"

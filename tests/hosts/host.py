@@ -24,7 +24,7 @@ from pathlib import Path
 
 from tests.hosts import images, pip_settings
 from tests.hosts.images import LABEL
-from tests.hosts.say import CACHE, ROOT, Failure, output
+from tests.hosts.say import CACHE, ROOT, Failure, captured, output
 
 STATE = CACHE / "hosts"
 
@@ -158,15 +158,7 @@ class Host:
             command.append("--interactive")
         if user is not None:
             command.append(f"--user={user}")
-        done = subprocess.run(
-            [*command, self.name, *argv],
-            input=input,
-            stdin=subprocess.DEVNULL if input is None else None,
-            capture_output=True,
-            text=True,
-            errors="replace",
-            timeout=timeout,
-        )
+        done = captured([*command, self.name, *argv], input, timeout=timeout)
         if check and done.returncode != 0:
             raise Failure(
                 f"{self.name}: {' '.join(argv)}: exit status {done.returncode}:\n"

@@ -81,11 +81,24 @@ def last_line(log: Path) -> str:
     return told[-1][:100] if told else ""
 
 
+def captured(
+    argv: Sequence[str], input: str | None = None, *, timeout: float = 120.0
+) -> subprocess.CompletedProcess[str]:
+    """A short command with what it printed, whatever its bytes are; without `input` it reads nothing."""
+    return subprocess.run(
+        argv,
+        input=input,
+        stdin=subprocess.DEVNULL if input is None else None,
+        capture_output=True,
+        text=True,
+        errors="replace",
+        timeout=timeout,
+    )
+
+
 def output(argv: Sequence[str], *, timeout: float = 120.0) -> str:
     """Standard output of a short command, stripped. Raises Failure with what it said."""
-    done = subprocess.run(
-        argv, stdin=subprocess.DEVNULL, capture_output=True, text=True, timeout=timeout
-    )
+    done = captured(argv, timeout=timeout)
     if done.returncode != 0:
         raise Failure(f"{' '.join(argv[:3])}: {(done.stderr or done.stdout).strip()}")
     return done.stdout.strip()

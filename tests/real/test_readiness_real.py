@@ -7,7 +7,6 @@ engine's waits; and a prompt whose prefill takes longer than any probe waits, ne
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -16,7 +15,6 @@ from tests.container import test_readiness_matrix as matrix
 from tests.container.conftest import HostFactory
 from tests.container.engine_unit import poll
 from tests.container.real_engine import VENV, RealEngine, prepared
-from tests.hosts.host import Host
 
 pytestmark = [pytest.mark.real, pytest.mark.timeout(1500)]
 
@@ -39,19 +37,6 @@ tokenizer.save_pretrained("{LONG}")
 for file in Path("{LONG}").iterdir():
     file.chmod(0o644)
 """
-
-
-@pytest.fixture(scope="module")
-def host(module_host_factory: HostFactory) -> Host:
-    return prepared(module_host_factory("real", image="engine"))
-
-
-@pytest.fixture
-def engine(host: Host, tmp_path: Path) -> Iterator[RealEngine]:
-    unit = RealEngine(host, tmp_path)
-    yield unit
-    unit.stop()
-    assert poll(lambda: not unit.processes(), 20), unit.processes()
 
 
 def test_good_start(engine: RealEngine) -> None:

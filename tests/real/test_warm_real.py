@@ -2,14 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from pathlib import Path
-
 import pytest
 
-from tests.container.conftest import HostFactory
-from tests.container.engine_unit import poll
-from tests.container.real_engine import RealEngine, prepared
+from tests.container.real_engine import RealEngine
 from tests.hosts.host import Host
 
 pytestmark = [pytest.mark.real, pytest.mark.timeout(900)]
@@ -28,19 +23,6 @@ with urllib.request.urlopen(request, timeout=60) as answer:
             break
 print(time.monotonic() - began)
 """
-
-
-@pytest.fixture(scope="module")
-def host(module_host_factory: HostFactory) -> Host:
-    return prepared(module_host_factory("real", image="engine"))
-
-
-@pytest.fixture
-def engine(host: Host, tmp_path: Path) -> Iterator[RealEngine]:
-    unit = RealEngine(host, tmp_path)
-    yield unit
-    unit.stop()
-    assert poll(lambda: not unit.processes(), 20), unit.processes()
 
 
 def test_every_path_is_walked_and_quick_afterwards(host: Host, engine: RealEngine) -> None:
