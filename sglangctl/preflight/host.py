@@ -50,19 +50,25 @@ def disks(engine: EngineConfig, known: Mapping[str, Any]) -> Iterator[Finding]:
     for folder, wanted in folders(engine.name).items():
         disk = mapping(known.get(folder))
         free, device = whole(disk.get("free_mib")), disk.get("device")
-        if free is None or (device, free < LOWEST_MIB) in told:
+        if free is None:
             continue
+        fix = f"make room: du -xh -d 2 {folder}"
+        needed = f"{wanted / 1024:.1f} GiB" if wanted >= 1024 else f"{wanted} MiB"
         if disk.get("read_only") is True:
             level, seen = FAIL, f"the file system of {folder} is read-only"
-        elif free < LOWEST_MIB or disk.get("free_inodes") == 0:
+            fix, needed = "dmesg | tail says why", ""
+        elif free < LOWEST_MIB:
             level, seen = FAIL, f"{free} MiB are free for {folder}"
+        elif disk.get("free_inodes") == 0:
+            level, seen = FAIL, f"no inode is free for {folder}"
+            fix, needed = f"remove small files: du -x --inodes -d 2 {folder}", ""
         elif free < wanted:
             level, seen = WARN, f"{free / 1024:.1f} GiB are free for {folder}"
         else:
             continue
-        told.add((device, free < LOWEST_MIB))
-        needed = f"{wanted / 1024:.1f} GiB" if wanted >= 1024 else f"{wanted} MiB"
-        yield finding("disk-full", level, seen, f"make room: du -xh -d 2 {folder}", needed)
+        if (device, level) not in told:
+            told.add((device, level))
+            yield finding("disk-full", level, seen, fix, needed)
 
 
 def memory(engine: EngineConfig, facts: Mapping[str, Any]) -> Iterator[Finding]:

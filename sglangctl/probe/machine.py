@@ -76,7 +76,8 @@ def cgroup_version(root: str = "/sys/fs/cgroup") -> str | None:
 
 def disk(path: str) -> dict[str, Any]:
     """The file system that holds `path`, or will once it is made: that of the nearest folder
-    above it. Sizes in MiB; `free_mib` is what is left to users other than root."""
+    above it. Sizes in MiB; `free_mib` is what is left to users other than root. `free_inodes` None:
+    the file system has no fixed number of them (btrfs), and says 0 of 0."""
     at = os.path.abspath(path)
     while not os.path.exists(at):
         at = os.path.dirname(at)
@@ -87,7 +88,7 @@ def disk(path: str) -> dict[str, Any]:
         "device": os.stat(at).st_dev,
         "total_mib": found.f_blocks * found.f_frsize // MIB,
         "free_mib": found.f_bavail * found.f_frsize // MIB,
-        "free_inodes": found.f_favail,
+        "free_inodes": found.f_favail if found.f_files else None,
         "read_only": bool(found.f_flag & os.ST_RDONLY),
     }
 

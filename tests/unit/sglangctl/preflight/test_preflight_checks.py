@@ -146,7 +146,17 @@ def test_one_full_disk_is_said_once_and_a_read_only_one() -> None:
     assert len(list(host.disks(NEW, full))) == 1
     closed = {name: {"free_mib": 10**6, "device": 1, "read_only": True} for name in full}
     (one,) = host.disks(NEW, closed)
-    assert one.level == "fail" and "read-only" in one.seen
+    assert one.level == "fail" and "read-only" in one.seen and "make room" not in one.fix
+
+
+@pytest.mark.parametrize(("free", "found"), [(0, 1), (1, 0), (None, 0)])
+def test_a_file_system_without_free_inodes(free: int | None, found: int) -> None:
+    """None: btrfs, which counts none and says 0 of 0, must not be refused."""
+    known = {
+        name: {"free_mib": 10**6, "device": 1, "free_inodes": free} for name in host.folders("kimi")
+    }
+    said = list(host.disks(NEW, known))
+    assert len(said) == found and all("inode" in one.seen and not one.needed for one in said)
 
 
 def test_an_old_glibc_and_a_pending_reboot(tmp_path: Path) -> None:

@@ -280,3 +280,9 @@ def test_an_upgrade_while_it_runs_does_not_break_its_next_import(tmp_path: Path,
     assert complaint == ""
     assert running.returncode == 0
     assert json.loads(said)["users"]["root"]["uid"] == 0
+
+
+def test_a_file_system_that_counts_no_inodes_is_not_out_of_them(tmp_path: Path) -> None:
+    """btrfs says 0 of 0, as /proc does."""
+    assert machine.disk("/proc")["free_inodes"] is None
+    assert machine.disk(str(tmp_path))["free_inodes"] > 0
