@@ -17,25 +17,15 @@ from pathlib import Path
 from typing import Any
 
 from benchmarks import evidence
-from sglangctl.engine.accepted import Comparison, best, compare
+from sglangctl.engine.accepted import measured
 from sglangctl.engine.http import Endpoint
-from sglangctl.engine.load import Load, measure
+from sglangctl.engine.load import measure
 from sglangctl.state.config import Acceptance
 from tests.hosts.standins.local import Machine, unpacked
 
 ROUNDS = 20
 RATES = (100.0, 80.0)
 WANTED = Acceptance(concurrency=4, tokens=32, limit_s=6.0)
-
-
-def judged(where: Endpoint, against: dict[str, Any]) -> tuple[Comparison, Load]:
-    """As accepted.judge does it, without a host."""
-    load = measure(where, "tiny", WANTED)
-    found = compare(load, against, WANTED.tolerance)
-    if found.worse or found.unsure:
-        load = best(load, measure(where, "tiny", WANTED))
-        found = compare(load, against, WANTED.tolerance)
-    return found, load
 
 
 def rounds(where: list[Endpoint]) -> dict[str, Any]:
@@ -45,8 +35,8 @@ def rounds(where: list[Endpoint]) -> dict[str, Any]:
     for number in range(ROUNDS):
         kept = measure(where[0], "tiny", WANTED).as_dict()
         kept["speeds"] = list(kept["speeds"])
-        same, _ = judged(where[0], kept)
-        slower, load = judged(where[1], kept)
+        _, same = measured(where[0], "tiny", WANTED, kept)
+        load, slower = measured(where[1], "tiny", WANTED, kept)
         false += bool(same.worse)
         told += bool(slower.worse)
         unsure += bool(slower.unsure or same.unsure)

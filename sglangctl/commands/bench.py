@@ -4,7 +4,7 @@ One request at a time and several at once, each with the same number of tokens, 
 most `acceptance.limit_s` seconds. It is a load: others who use the engine wait longer meanwhile.
 
 Exit status: 0 measured and not slower than what was accepted last for this model and hardware
-(within `acceptance.tolerance`), 1 slower, 2 could not be measured.
+(within `acceptance.tolerance`), 1 slower, 2 could not be measured, or kept.
 """
 
 from __future__ import annotations
@@ -62,7 +62,7 @@ def run(args: argparse.Namespace) -> int:
         print(json.dumps({"v": VERSION, "bench": found.event(wanted)}))
     else:
         print("\n".join(harmless(line) for line in lines(config.name, found)))
-    if found.load.fault is not None or not found.load.speeds:
+    if found.load.fault is not None or not found.load.speeds or found.unkept:
         return 2
     return 1 if found.comparison.worse else 0
 
@@ -88,7 +88,9 @@ def lines(name: str, found: Judged) -> list[str]:
         shown += [f"  {line}" for line in accepted.described(found.against)]
     shown += [f"slower: {line}" for line in found.comparison.worse]
     shown += [f"too much noise to tell: {line}" for line in found.comparison.unsure]
-    if found.kept:
+    if found.unkept:
+        shown.append(f"not kept: {found.unkept}")
+    elif found.kept:
         shown.append("kept as the accepted one")
     elif found.against is None:
         shown.append(f"to keep it: sglangctl bench {name} --accept")

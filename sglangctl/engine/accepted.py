@@ -11,7 +11,6 @@ import os
 from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import datetime, timezone
-from pathlib import Path
 from typing import Any
 
 from sglangctl.engine.http import Endpoint
@@ -21,6 +20,8 @@ from sglangctl.gpu import gpus
 from sglangctl.state.config import VERSION, Acceptance, EngineConfig
 from sglangctl.state.files import write_atomic
 from sglangctl.state.paths import Paths
+from sglangctl.state.release import link_target
+from sglangctl.util import os_errors
 from sglangctl.util.values import mapping, mappings, text
 
 KEPT = 50
@@ -54,6 +55,8 @@ class Judged:
     against: dict[str, Any] | None
     comparison: Comparison
     kept: bool = False
+    unkept: str = ""
+    """Why it could not be kept: that makes no engine worse."""
 
     def event(self, wanted: Acceptance) -> dict[str, Any]:
         """`acceptance` of a `generate` event, and of `bench --json`."""
@@ -75,19 +78,35 @@ def judge(
     kind: Kind = CHATTING,
     keep: bool | None = None,
 ) -> Judged:
-    """Measure, compare, and keep what is not worse (`keep`: in any case, or never). Measured once
-    more where it looks worse: a busy minute of the host is no slower engine."""
-    load = measure(where, config.served_name, wanted, kind)
+    """Measure, compare, and keep what is not worse (`keep`: in any case, or never)."""
     against = last(config, paths)
-    found = compare(load, against, wanted.tolerance)
-    if (found.worse or found.unsure) and load.fault is None:
-        load = best(load, measure(where, config.served_name, wanted, kind))
-        found = compare(load, against, wanted.tolerance)
+    load, found = measured(where, config.served_name, wanted, against, kind)
     good = load.fault is None and bool(load.speeds) and not found.worse
     kept = good if keep is None else keep and load.fault is None
+    unkept = ""
     if kept:
-        store(config, load, paths)
-    return Judged(load, against, found, kept)
+        try:
+            store(config, load, paths)
+        except OSError as error:
+            kept, unkept = False, os_errors.sentence(error)
+    return Judged(load, against, found, kept, unkept)
+
+
+def measured(
+    where: Endpoint,
+    model: str,
+    wanted: Acceptance,
+    against: Mapping[str, Any] | None,
+    kind: Kind = CHATTING,
+) -> tuple[Load, Comparison]:
+    """Measure and compare, once more where it looks worse: a busy minute of the host is no slower
+    engine."""
+    load = measure(where, model, wanted, kind)
+    found = compare(load, against, wanted.tolerance)
+    if (found.worse or found.unsure) and load.fault is None:
+        load = best(load, measure(where, model, wanted, kind))
+        found = compare(load, against, wanted.tolerance)
+    return load, found
 
 
 def best(one: Load, other: Load) -> Load:
@@ -160,7 +179,7 @@ def store(config: EngineConfig, load: Load, paths: Paths) -> None:
         "time": datetime.now(timezone.utc).isoformat(timespec="seconds"),
         "model": config.model,
         "hardware": hardware_of(config),
-        "release": release_of(config.name, paths),
+        "release": link_target(config.name, "current", paths),
         "version": config.version,
         **load.as_dict(),
     }
@@ -175,14 +194,6 @@ def speeds_of(entry: Mapping[str, Any] | None) -> list[Speed]:
     """The speeds of a kept measurement."""
     found = [Speed.read(item) for item in mappings(mapping(entry).get("speeds"))]
     return [speed for speed in found if speed is not None]
-
-
-def release_of(name: str, paths: Paths) -> str | None:
-    """The digest of the release that is live."""
-    try:
-        return Path(os.readlink(paths.current(name))).name
-    except OSError:
-        return None
 
 
 def hardware_of(config: EngineConfig) -> str:

@@ -8,7 +8,8 @@ text. A base model has no chat template: it completes a text.
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from typing import Any
 
@@ -47,6 +48,13 @@ class Kind:
         if not self.vectors:
             return stream_of(where, request, timeout_s, self.path)
         return judged(self, ask(where, self.path, timeout_s, request), where)
+
+    def send_together(
+        self, where: Endpoint, requests: Sequence[Mapping[str, Any]], timeout_s: float
+    ) -> list[Generation]:
+        """The answers to requests that are sent at the same time, in the requests' order."""
+        with ThreadPoolExecutor(len(requests)) as pool:
+            return list(pool.map(lambda one: self.send(where, one, timeout_s), requests))
 
 
 CHATTING = Kind("chat", CHAT)

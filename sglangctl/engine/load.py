@@ -9,7 +9,6 @@ is that of the quicker fifth (p20), which stays where it is while the host is bu
 from __future__ import annotations
 
 import statistics
-import threading
 import time
 from collections.abc import Iterable, Sequence
 from dataclasses import asdict, dataclass, fields
@@ -100,7 +99,7 @@ def measure(where: Endpoint, model: str, wanted: Acceptance, kind: Kind = CHATTI
             prompt = f"Report {counter} of {began:.3f}. {TEXT * REPEATS}"
             requests.append(kind.request(model, prompt, tokens, ignore_eos=True))
         left = max(0.5, end - time.monotonic())
-        return _at_once(where, kind, requests, left)
+        return kind.send_together(where, requests, left)
 
     fault = _fault(send(1, WARM_TOKENS))
     turns: list[float] = []
@@ -119,23 +118,6 @@ def measure(where: Endpoint, model: str, wanted: Acceptance, kind: Kind = CHATTI
         fault = None  # a slow engine: what it has answered within the time counts
     speeds = tuple(_speed(count, batches[count]) for count in sorted(batches) if batches[count])
     return Load(round(time.monotonic() - began, 3), speeds, fault)
-
-
-def _at_once(
-    where: Endpoint, kind: Kind, requests: Sequence[dict[str, Any]], timeout_s: float
-) -> list[Generation]:
-    answers: list[Generation] = []
-
-    def ask(request: dict[str, Any]) -> None:
-        answers.append(kind.send(where, request, timeout_s))
-
-    threads = [threading.Thread(target=ask, args=(request,)) for request in requests[1:]]
-    for thread in threads:
-        thread.start()
-    ask(requests[0])
-    for thread in threads:
-        thread.join()
-    return answers
 
 
 def _fault(answers: Iterable[Generation]) -> str | None:

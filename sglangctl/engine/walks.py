@@ -9,9 +9,8 @@ then its first token must come quickly.
 
 from __future__ import annotations
 
-import threading
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any
 
@@ -229,9 +228,12 @@ class _Asking:
         """Of the longest prompt of a path that was walked, template included."""
         return self._tokens.get(path.name)
 
+    def _send(self, requests: Sequence[Mapping[str, Any]]) -> list[Generation]:
+        return self._kind.send_together(self._where, requests, self._timeout_s)
+
     def first(self, path: Path) -> Walked:
         """The first time: whatever it takes."""
-        answers = self._send(path, path.requests)
+        answers = self._send(path.requests)
         counted = [answer.prompt_tokens for answer in answers if answer.prompt_tokens]
         if counted:
             self._tokens[path.name] = max(counted)
@@ -244,26 +246,12 @@ class _Asking:
         """Once more, and once more again where that was slow: something else may have come between."""
         shorter = {} if self._kind.vectors else {"max_tokens": 1}
         requests = tuple({**request, **shorter} for request in path.requests)
-        answers = self._send(path, requests)
+        answers = self._send(requests)
         again_s = _start(answers)
         if _fault(answers) is None and again_s is not None and again_s > limit_s:
-            answers = self._send(path, requests)
+            answers = self._send(requests)
             again_s = _start(answers)
         return Walked(path.name, before.first_s, again_s, _fault(answers))
-
-    def _send(self, path: Path, requests: tuple[Mapping[str, Any], ...]) -> list[Generation]:
-        answers: list[Generation] = []
-
-        def ask(request: Mapping[str, Any]) -> None:
-            answers.append(self._kind.send(self._where, request, self._timeout_s))
-
-        threads = [threading.Thread(target=ask, args=(request,)) for request in requests[1:]]
-        for thread in threads:
-            thread.start()
-        ask(requests[0])
-        for thread in threads:
-            thread.join()
-        return answers
 
 
 def _start(answers: list[Generation]) -> float | None:

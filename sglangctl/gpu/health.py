@@ -20,10 +20,6 @@ class Health:
     """Faulty memory rows for which no spare is left."""
     display: bool | None = None
 
-    @property
-    def ecc_possible(self) -> bool:
-        return self.ecc is not None
-
 
 def read() -> dict[int, Health] | None:
     """By index; None where NVML does not start."""

@@ -132,7 +132,7 @@ def order(
                 f"GPU {index} has memory rows that are remapped at its next reset",
                 f"nvidia-smi --gpu-reset -i {index} when nobody uses it, or reboot",
             )
-        if state.ecc is False and state.ecc_possible:
+        if state.ecc is False:
             yield finding("gpu-ecc", INFO, f"GPU {index} has ECC switched off")
         if state.display:
             yield finding("gpu-display", WARN, f"a display is attached to GPU {index}", "")

@@ -17,6 +17,7 @@ from sglangctl.report.status import EngineStatus
 from sglangctl.state import starts
 from sglangctl.state.config import EngineConfig
 from sglangctl.state.paths import Paths
+from sglangctl.state.release import link_target
 from sglangctl.util.values import mapping, number
 
 NAMES = {
@@ -53,7 +54,7 @@ def of_engine(config: EngineConfig, status: EngineStatus, paths: Paths) -> list[
         if known is not None:
             found.append((f"sglang_engine_{metric}", {**name, **labels}, known))
 
-    release = accepted.release_of(config.name, paths)
+    release = link_target(config.name, "current", paths)
     add("info", 1, unit=config.unit, release=release or "", version=config.version or "")
     for outcome in OUTCOMES:
         if status.outcome is not None:

@@ -124,7 +124,7 @@ class Startup(State):
             self.advanced(self.phases.at_least(t, "warming"))
 
     def _warm(self, t: float, event: dict[str, Any]) -> None:
-        self.warm.walks(t, event)
+        self.warm.walks(event)
 
     def _cache(self, t: float, event: dict[str, Any]) -> None:
         grown = event.get("grown")

@@ -17,16 +17,15 @@ class Warm:
     def __init__(self) -> None:
         self.path = ""
         """What the proof walks now, in words; empty when it does not."""
-        self.since = 0.0
         self.facts: dict[str, Any] = {}
         """What the last proof found on them, as fields of diagnosis.readiness.Facts."""
 
-    def walks(self, t: float, event: dict[str, Any]) -> None:
+    def walks(self, event: dict[str, Any]) -> None:
         """A path begins."""
         name, number_of, total = text(event.get("path")), event.get("number"), event.get("of")
         if not name:
             return
-        self.since, self.path = t, printable(name, _NAME)
+        self.path = printable(name, _NAME)
         count, of = whole(number_of), whole(total)
         if count and of:
             self.path += f" ({count} of {of})"

@@ -22,6 +22,7 @@ from sglangctl.startup.fold import Startup
 from sglangctl.state import journal, lock, starts
 from sglangctl.state.config import ConfigError, EngineConfig, load_engine
 from sglangctl.state.paths import Paths
+from sglangctl.state.release import link_target
 from sglangctl.systemd import systemctl, unit_run
 from sglangctl.systemd.unit import find
 from sglangctl.util import os_errors
@@ -77,6 +78,11 @@ class Follow:
             launch = launch_event.fields(config, paths, run.main_pid, run.id, run.launched, masker)
             self._recorder.record(run.t(), "launch", **launch)
         where = endpoint(config, paths, run.pids)
+
+        def tell(text: str) -> None:
+            self._show(f"{config.name}: {text}")
+
+        accept = partial(acceptance, config, paths, where, tell)
         self._collection = Collection(
             config,
             run,
@@ -85,9 +91,9 @@ class Follow:
             self._recorder,
             prove=self.outcome not in PROVEN or self._asked != config.readiness.asked,
             asked_by=self._who_stops,
-            show=lambda text: self._show(f"{config.name}: {text}"),
+            show=tell,
             later=self._later if run.folder is not None else None,
-            accept=partial(acceptance, config, paths, where) if config.acceptance else None,
+            accept=accept if config.acceptance else None,
             jit=JitCaches(launch_event.environment(paths.current(config.name), masker)),
         )
 
@@ -238,17 +244,20 @@ class Follow:
 
 
 def acceptance(
-    config: EngineConfig, paths: Paths, where: Endpoint, kind: Kind
+    config: EngineConfig, paths: Paths, where: Endpoint, tell: Callable[[str], None], kind: Kind
 ) -> dict[str, Any] | None:
     """The load of the acceptance, measured and compared; None of a release that was accepted: a
     restart of it does not wait for that."""
     wanted = config.acceptance
     if wanted is None or kind.vectors:
         return None
-    release = accepted.release_of(config.name, paths)
+    release = link_target(config.name, "current", paths)
     if release is not None and accepted.last(config, paths, release) is not None:
         return None
-    return accepted.judge(config, wanted, paths, where, kind).event(wanted)
+    found = accepted.judge(config, wanted, paths, where, kind)
+    if found.unkept:
+        tell(f"the measured load is not kept: {found.unkept}")
+    return found.event(wanted)
 
 
 def _written(file: Path) -> float | None:

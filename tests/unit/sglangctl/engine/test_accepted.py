@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import json
 import os
 from dataclasses import replace
@@ -13,9 +14,11 @@ import pytest
 from sglangctl.engine import accepted
 from sglangctl.engine.accepted import compare
 from sglangctl.engine.http import Endpoint
+from sglangctl.engine.kinds import CHATTING
 from sglangctl.engine.load import Load, Speed, gaps_of, measure, paces_of, quantile, spread
 from sglangctl.state.config import Acceptance, EngineConfig
 from sglangctl.state.paths import Paths
+from sglangctl.watch.follow_run import acceptance
 from tests.support.engine_config import ENGINE
 from tests.support.http_engine import Engine, serving
 
@@ -140,6 +143,24 @@ def test_another_model_or_release_is_not_compared(config: EngineConfig) -> None:
     assert accepted.last(replace(config, model="/models/other"), paths) is None
     assert accepted.last(config, paths, "def") is None
     assert accepted.last(config, paths) is not None
+
+
+def test_a_load_that_cannot_be_kept_is_measured_and_says_why(
+    config: EngineConfig, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The watch's proof was lost with it: an engine that serves was never ready."""
+    paths, quick = Paths(), replace(WANTED, limit_s=2.0)
+
+    def full(path: Path, *_: Any) -> None:
+        raise OSError(errno.ENOSPC, "No space left on device", str(path))
+
+    monkeypatch.setattr(accepted, "write_atomic", full)
+    told: list[str] = []
+    with serving(Engine(words=WORDS, token_delay_s=0.005)) as engine:
+        where = Endpoint("127.0.0.1", engine.port)
+        event = acceptance(replace(config, acceptance=quick), paths, where, told.append, CHATTING)
+    assert event is not None and event["speeds"] and not event["worse"] and not event["kept"]
+    assert "not kept" in told[0] and "full" in told[0]
 
 
 @pytest.mark.parametrize("data", [b"", b"[]", b"{", b'{"v": 9, "accepted": []}', b'{"v": 1}'])

@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable
+import time
+from collections.abc import Callable, Mapping
 from dataclasses import replace
 from typing import Any
 
 import pytest
 
 from sglangctl.engine import kinds
-from sglangctl.engine.generate import generate, with_text
+from sglangctl.engine.generate import Generation, generate, with_text
 from sglangctl.engine.http import Endpoint, ask
 from sglangctl.engine.walks import walk
 from sglangctl.state.config import Readiness
@@ -115,3 +116,20 @@ def test_each_kind_walks_its_own_paths(kind: kinds.Kind, paths: int) -> None:
         assert "/v1/chat/completions" not in engine.paths()
     assert len(walks.walked) == paths and not walks.faulty
     assert all(one.again_s is not None for one in walks.walked)
+
+
+def test_requests_at_the_same_time_keep_their_order_and_lose_no_defect(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """A defect in one of the threads left an answer out, and nothing said so."""
+
+    def answer(where: Endpoint, request: Mapping[str, Any], *_: Any) -> Generation:
+        time.sleep(request["after"])
+        return Generation(200, None, request["after"])
+
+    monkeypatch.setattr(kinds, "stream_of", answer)
+    asked = [{"after": seconds} for seconds in (0.03, 0.0, 0.01)]
+    got = kinds.CHATTING.send_together(Endpoint("127.0.0.1", 1), asked, 5)
+    assert [one.seconds for one in got] == [0.03, 0.0, 0.01]
+    with pytest.raises(KeyError):
+        kinds.CHATTING.send_together(Endpoint("127.0.0.1", 1), [*asked, {}], 5)
