@@ -97,7 +97,7 @@ def staged_release(engine: DesiredEngine, request: JSON) -> Commands:
         },
     }
     yield StringCommand(
-        "python3 -I -S",
+        *program.PYTHON,
         QuoteString(program.path()),
         "stage",
         QuoteString(engine.name),

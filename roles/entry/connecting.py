@@ -161,7 +161,7 @@ def said(error: Exception) -> str:
     """An unforeseen error of a connection, with what can be done."""
     text = str(error) or type(error).__name__
     return (
-        f"{text}; check `ssh` of this host in the inventory and at ssh's own configuration: "
+        f"{text}; check `ssh` of this host in the inventory and ssh's own configuration: "
         "`ssh -v` shows what is used (traceback: --debug)"
     )
 

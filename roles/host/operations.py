@@ -120,7 +120,7 @@ def install_program(request: JSON) -> Commands:
             beside,
             QuoteString(program.LINK),
         )
-    yield StringCommand("python3 -I -S", QuoteString(program.path()), "prune-programs")
+    yield StringCommand(*program.PYTHON, QuoteString(program.path()), "prune-programs")
 
 
 def program_is_wrong(facts: JSON) -> str:

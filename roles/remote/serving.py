@@ -8,11 +8,11 @@ from typing import Any
 import gevent
 from pyinfra import logger
 from pyinfra.api import Host, State, StringCommand
-from pyinfra.api.arguments import CONNECTOR_ARGUMENT_KEYS, pop_global_arguments
 from pyinfra.api.command import QuoteString
 
 from roles.remote import program
 from roles.remote.shape import JSON, WrongShape, parsed
+from roles.remote.snapshot import for_connector
 
 LOOK_S = 20
 """A host that hangs must not keep the last words back."""
@@ -21,9 +21,7 @@ LOOK_S = 20
 def engines_now(state: State, host: Host) -> list[JSON] | None:
     """The documents of EngineStatus, of which the names are text; None where the host did not
     answer, or has no program of ours yet."""
-    found, _ = pop_global_arguments(state, host, {"_timeout": LOOK_S})
-    given: dict[str, Any] = dict(found)
-    arguments = {key: given[key] for key in CONNECTOR_ARGUMENT_KEYS if key in given}
+    arguments = for_connector(state, host, {"_timeout": LOOK_S})
     line = StringCommand(*program.PYTHON, QuoteString(program.path()), "status --json")
     try:
         with gevent.Timeout(LOOK_S + 5, TimeoutError):

@@ -13,7 +13,7 @@ from typing import Any
 
 import gevent
 from paramiko import SSHException
-from pyinfra.api import FactBase, Host, StringCommand
+from pyinfra.api import FactBase, Host, State, StringCommand
 from pyinfra.api.arguments import CONNECTOR_ARGUMENT_KEYS, pop_global_arguments
 from pyinfra.api.command import QuoteString
 from pyinfra.api.exceptions import FactProcessError
@@ -24,7 +24,7 @@ from typing_extensions import override
 from roles.remote import program, shape
 from roles.remote.asking import PASSWORD
 from roles.remote.failing import fail_host
-from roles.remote.limits import FACT_S
+from roles.remote.limits import FACT_S, TooMuchOutput
 from roles.remote.shape import WrongShape
 
 JSON = shape.JSON
@@ -142,11 +142,13 @@ def read(from_input: bool = False, stdin: str = "") -> JSON | None:
     except TimeoutError:
         fail_host(f"sglangctl probe did not end within {FACT_S} s: check the host (top, dmesg)")
         return None
-    except (OSError, EOFError, SSHException) as error:
-        fail_host(f"the link to the host was lost ({error or type(error).__name__}): deploy again")
-        return None
-    except FactProcessError as error:
+    except (TooMuchOutput, FactProcessError) as error:
         fail_host(str(error))
+        return None
+    except (OSError, EOFError, SSHException) as error:
+        fail_host(
+            f"the link to the host was lost ({str(error) or type(error).__name__}): deploy again"
+        )
         return None
     if not ok:
         fail_host(why_not_read(output.stderr_lines, output.stdout_lines))
@@ -157,14 +159,19 @@ def run(command: StringCommand, stdin: str) -> tuple[bool, CommandOutput]:
     """Run a command with the arguments (sudo, ...) that pyinfra would give to a fact."""
     given: dict[str, Any] = dict(host.current_op_global_arguments or {})
     given.update(_timeout=FACT_S, **({"_stdin": Input([stdin])} if stdin else {}))
-    found, _ = pop_global_arguments(host.state, host, given)
-    arguments: dict[str, Any] = dict(found)
     return host.run_shell_command(
         command,
         print_output=state.print_fact_output,
         print_input=state.print_fact_input,
-        **{key: arguments[key] for key in CONNECTOR_ARGUMENT_KEYS if key in arguments},
+        **for_connector(host.state, host, given),
     )
+
+
+def for_connector(state: State, target: Host, given: dict[str, Any]) -> dict[str, Any]:
+    """`given`, and what else (sudo, ...) a command of this host gets from the inventory."""
+    found, _ = pop_global_arguments(state, target, given)
+    arguments: dict[str, Any] = dict(found)
+    return {key: arguments[key] for key in CONNECTOR_ARGUMENT_KEYS if key in arguments}
 
 
 def why_not_read(errors: Sequence[str], lines: Sequence[str]) -> str:

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from pyinfra.context import host, state
 
-from roles.remote.failing import fail_host, say
+from roles.remote.failing import contained, fail_host, say
 from roles.stages.desired import DesiredHost
-from roles.stages.preflight_check import in_the_way
+from roles.stages.preflight_check import NOTHING_TOUCHED, in_the_way
 from roles.switch.decision import Decision
 from sglangctl.diagnosis.finding import FAIL, WARN
 from sglangctl.preflight import text
@@ -15,6 +15,7 @@ from sglangctl.preflight.catalog import BEFORE, fails
 COLOURS = {FAIL: "red", WARN: "yellow"}
 
 
+@contained
 def report_preflight(desired: DesiredHost) -> None:
     """Print the findings of each engine as if it were to be switched; fail the host for those that
     would stop it."""
@@ -33,4 +34,4 @@ def report_preflight(desired: DesiredHost) -> None:
             say(target, line, fg=colour)
         stopped += [engine.name] if fails(found) else []
     if stopped:
-        fail_host(f"preflight: {', '.join(stopped)} would fail; nothing was touched")
+        fail_host(f"preflight: {', '.join(stopped)} would fail; {NOTHING_TOUCHED}")

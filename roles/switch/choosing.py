@@ -10,10 +10,11 @@ from roles.remote.snapshot import JSON, engine_facts
 from roles.report.choice import LEFT, REPAIR, REPLACE, RESTART, START, STAYS, Choice
 from roles.switch.blockers import blockers
 from roles.switch.decision import decision_of, watch_reasons_of
-from roles.switch.drift import RUNNING, drift
+from roles.switch.drift import drift
 from roles.switch.values import values
 from sglangctl.free.text import processes
 from sglangctl.state.paths import NAME
+from sglangctl.switch.back import RUNNING
 from sglangctl.systemd.unit import SWITCH_DROP_IN
 from sglangctl.util.values import number
 

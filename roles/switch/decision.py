@@ -13,6 +13,7 @@ from roles.host.managed import Managed, change
 from roles.remote.snapshot import JSON, engine_facts
 from roles.switch.effects import restarts, rights_only
 from sglangctl.startup.render import stopped
+from sglangctl.switch.back import RUNNING
 from sglangctl.systemd.unit_names import watch_unit
 
 
@@ -67,7 +68,7 @@ def decide(
         )
     if live == wanted and not unit_differs and not changed_files:
         active = unit.get("ActiveState")
-        if active not in ("active", "activating", "reloading"):
+        if active not in RUNNING:
             by = (engine.get("last") or {}).get("stopped_by")
             ended = f": it was {stopped(by)}" if active and isinstance(by, str) else ""
             reasons.append(f"the unit is {active or 'unknown'}{ended}")

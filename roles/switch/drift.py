@@ -21,10 +21,10 @@ from roles.remote.steps import signs_of_life
 from roles.report.result import keep
 from roles.switch.decision import Decide
 from roles.switch.effects import restarts, rights_only
+from sglangctl.switch.back import RUNNING
+from sglangctl.systemd.unit import ENABLED
 from sglangctl.systemd.unit_names import engine_unit
 
-RUNNING = ("active", "activating", "reloading")
-ENABLED = ("enabled", "enabled-runtime")
 MORE_S = 60.0
 """For freeing beyond the stop of a unit."""
 

@@ -40,8 +40,8 @@ def restarts(change: Change) -> bool:
 def only_in_place(change: Change) -> bool:
     """Whether the file is there, as a file, and its difference is known."""
     if change.why == "changed":
-        return change.diff[:1] != () and change.diff[0].startswith("---")
-    return not change.diff and "->" in change.why
+        return bool(change.diff) and change.diff[0].startswith("---")
+    return rights_only(change)
 
 
 def rights_only(change: Change) -> bool:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import secrets
-import time
 from collections.abc import Callable
 
 from pyinfra.context import host, state
@@ -25,6 +24,7 @@ from roles.switch.outcome import others_of, result_of
 from roles.switch.staged import prove
 from sglangctl.state.journal import Event
 from sglangctl.switch import before
+from sglangctl.switch.journal import now
 from sglangctl.systemd import unit_names
 from sglangctl.systemd.unit_names import watch_unit
 
@@ -141,8 +141,7 @@ def switched(
 
     def run(link: Link) -> None:
         prove(link, engine)
-        # Made here, so that the same call after a lost answer does not start a second switch.
-        ticket = f"{time.strftime('%Y%m%dT%H%M%SZ', time.gmtime())}-{secrets.token_hex(4)}"
+        ticket = new_ticket()
         answer = link.run(
             *PYTHON,
             program.path(),
@@ -175,6 +174,11 @@ def seen(facts: JSON, engine: str) -> str:
 
 def text_of(engine: DesiredEngine) -> str:
     return engine.config.content.decode()
+
+
+def new_ticket() -> str:
+    """Made here, so that the same call after a lost answer does not start a second switch."""
+    return f"{now()}-{secrets.token_hex(4)}"
 
 
 def follow_switch(link: Link, engine: str, ticket: str, at: str | None = None) -> None:

@@ -2,9 +2,6 @@
 
 from __future__ import annotations
 
-import secrets
-import time
-
 from roles.remote import program
 from roles.remote.failing import HostFailed
 from roles.remote.link import Link
@@ -12,7 +9,7 @@ from roles.remote.operation import Commands, operation, planned, read, show, wil
 from roles.remote.over_link import over_link
 from roles.remote.program import PYTHON
 from roles.remote.snapshot import JSON, engine_facts, forget
-from roles.switch.operations import START_S, follow_switch, plan_lines, way_back
+from roles.switch.operations import START_S, follow_switch, new_ticket, plan_lines, way_back
 
 
 def target_of(engine: JSON) -> str | None:
@@ -49,7 +46,7 @@ def rolled_back(engine: str, request: JSON, sudo: bool = False) -> Commands:
     )
 
     def run(link: Link) -> None:
-        ticket = f"{time.strftime('%Y%m%dT%H%M%SZ', time.gmtime())}-{secrets.token_hex(4)}"
+        ticket = new_ticket()
         argv = ["rollback", engine, target, f"--detach={ticket}"]
         answer = link.run(*PYTHON, program.LINK, *argv, wait_s=START_S)
         if not answer.ok:

@@ -19,5 +19,5 @@ def test_a_link_that_is_gone_is_no_answer(
         def run_shell_command(self, *_: Any, **__: Any) -> Any:
             raise error
 
-    monkeypatch.setattr(serving, "pop_global_arguments", lambda *_: ({}, []))
+    monkeypatch.setattr(serving, "for_connector", lambda *_: {})
     assert serving.engines_now(None, Gone()) is None  # type: ignore[arg-type]
