@@ -15,7 +15,7 @@ from roles.switch.values import values
 from sglangctl.free.text import processes
 from sglangctl.state.paths import NAME
 from sglangctl.switch.back import RUNNING
-from sglangctl.systemd.unit import SWITCH_DROP_IN
+from sglangctl.systemd.unit_names import SWITCH_DROP_IN
 from sglangctl.util.values import number
 
 
@@ -57,7 +57,7 @@ def notes_of(engine: DesiredEngine, facts: JSON) -> tuple[str, ...]:
     unit = engine_facts(facts, engine.name).get("unit") or {}
     found = []
     paths = str(unit.get("DropInPaths") or "").split()
-    others = [path for path in paths if not path.endswith(SWITCH_DROP_IN)]
+    others = [path for path in paths if not path.endswith(f"/{SWITCH_DROP_IN}")]
     if others:
         found.append(f"drop-ins change {engine.spec.unit}, and are left alone: {', '.join(others)}")
     folder = facts["files"].get(engine.spec.log_folder) or {}

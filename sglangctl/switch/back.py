@@ -11,13 +11,13 @@ from dataclasses import replace
 from typing import Any, Callable
 
 from sglangctl import free
-from sglangctl.engine.generate import generate
 from sglangctl.engine.http import Endpoint
+from sglangctl.engine.kinds import CHATTING, COMPLETION, EMBEDDING
 from sglangctl.proc import sockets
 from sglangctl.proc.command import Result
 from sglangctl.startup.render import duration
 from sglangctl.state import release
-from sglangctl.state.config import EngineConfig, Readiness, load_engine, load_engines, load_host
+from sglangctl.state.config import EngineConfig, load_engine, load_engines, load_host
 from sglangctl.state.paths import Paths
 from sglangctl.state.release import State
 from sglangctl.switch import foreign, live
@@ -31,7 +31,7 @@ from sglangctl.util.heartbeat import heartbeat
 
 LOOK_S = 0.5
 RUNNING = ("active", "activating", "reloading")
-COMPLETION_S = 60.0
+COMPLETION_S, TOKENS = 60.0, 8
 """For the one completion of an engine of somebody else."""
 
 
@@ -125,7 +125,7 @@ def end_new(engine: EngineConfig, paths: Paths, say: Callable[[str], None]) -> N
     )
     if plan.refused:
         # Somebody else is on the GPUs now. The new engine's own unit is stopped all the same.
-        systemctl.call("stop", "--", engine.unit, timeout_s=engine.limits.stop_units_s)
+        live.stop(engine)
         return
     freed = free.execute(plan, say)
     if not freed.ok:
@@ -206,18 +206,27 @@ def missing_of(one: dict[str, Any]) -> str | None:
     models = one["models"]
     if models is None:
         return None  # it answered to nobody before, or wanted a key
-    port = next((port for port in one["ports"] if foreign.served_models(port) is not None), None)
-    if port is None:
+    found = foreign.answering(one["ports"])
+    if found is None:
         return "it does not answer /v1/models"
-    answered = foreign.served_models(port) or ()
+    port, answered = found
     if set(answered) != set(models):
         return f"it serves {', '.join(answered) or 'nothing'}, not {', '.join(models)}"
-    if not models:
-        return None
-    said = generate(
-        Endpoint("127.0.0.1", port), models[0], Readiness(max_tokens=8), COMPLETION_S, "Say hello."
-    )
-    return None if said.status == 200 else f"it answers no completion: {said.fault}"
+    return _silent(Endpoint("127.0.0.1", port), models[0]) if models else None
+
+
+def _silent(where: Endpoint, model: str) -> str | None:
+    """Why it answers nothing; None: it answers. What it is is not known: a base model and one of
+    embeddings refuse a chat."""
+    faults = []
+    for kind in (CHATTING, COMPLETION, EMBEDDING):
+        said = kind.send(where, kind.request(model, "Say hello.", TOKENS), COMPLETION_S)
+        if said.status == 200:
+            return None
+        faults.append(said.fault)
+        if said.status is None or not 400 <= said.status < 500:
+            break
+    return f"it answers no completion: {faults[0]}"
 
 
 def _own_ran(state: State) -> bool:

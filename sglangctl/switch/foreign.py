@@ -6,10 +6,12 @@ same model ids. Its text may hold secrets: the record lives in state.json (0600)
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
+from sglangctl.engine import readiness_facts
 from sglangctl.engine.http import Endpoint, ask
 from sglangctl.proc import sockets
 from sglangctl.systemd import systemctl
@@ -53,6 +55,7 @@ def record(unit: str) -> Foreign | None:
             if members and sockets.owners(listener.port, members)
         }
     )
+    answers = answering(ports)
     return Foreign(
         unit=unit,
         load_state=found["LoadState"],
@@ -60,7 +63,7 @@ def record(unit: str) -> Foreign | None:
         unit_file_state=found["UnitFileState"],
         sources=_sources(found),
         ports=tuple(ports),
-        models=next((ids for ids in map(served_models, ports) if ids is not None), None),
+        models=answers[1] if answers else None,
     )
 
 
@@ -69,14 +72,15 @@ def as_document(foreign: Foreign) -> dict[str, Any]:
     return asdict(foreign)
 
 
+def answering(ports: Iterable[int]) -> tuple[int, tuple[str, ...]] | None:
+    """The first of these ports that lists models, and their ids; None where none does."""
+    asked = ((port, served_models(port)) for port in ports)
+    return next(((port, ids) for port, ids in asked if ids is not None), None)
+
+
 def served_models(port: int, timeout_s: float = 3.0) -> tuple[str, ...] | None:
     """The ids that /v1/models lists; None without a usable answer (it may want a key)."""
-    answer = ask(Endpoint("127.0.0.1", port), "/v1/models", timeout_s)
-    document: Any = answer.json() if answer.status == 200 else None
-    try:
-        return tuple(str(model["id"]) for model in document["data"])
-    except (KeyError, TypeError):
-        return None
+    return readiness_facts.served_models(ask(Endpoint("127.0.0.1", port), "/v1/models", timeout_s))
 
 
 def _sources(unit: Unit) -> dict[str, str]:

@@ -10,7 +10,7 @@ from sglangctl.state.files import link_atomic, sync_folder, write_atomic
 from sglangctl.state.paths import Paths
 from sglangctl.systemd import systemctl
 from sglangctl.systemd.unit import find
-from sglangctl.systemd.unit_names import RESUME, watch_unit
+from sglangctl.systemd.unit_names import RESUME, SWITCH_DROP_IN, watch_unit
 from sglangctl.util.errors import Failed
 
 NO_RESTARTS = b"""\
@@ -78,7 +78,12 @@ def cancel_start(engine: EngineConfig) -> None:
     and a stop plan sees nothing of it as long as it waits for the watch."""
     unit = find(engine.unit)
     if unit is not None and unit.job:
-        _call("stop", "--", engine.unit, timeout_s=engine.limits.stop_units_s)
+        stop(engine)
+
+
+def stop(engine: EngineConfig) -> None:
+    """Stop the unit, and wait for it. Failed when systemd does not."""
+    _call("stop", "--", engine.unit, timeout_s=engine.limits.stop_units_s)
 
 
 def enable_resume() -> None:
@@ -123,7 +128,7 @@ def reload() -> None:
 
 
 def _no_restarts(engine: EngineConfig, paths: Paths) -> Path:
-    return paths.root / "run/systemd/system" / f"{engine.unit}.d" / "50-sglangctl-switch.conf"
+    return paths.root / "run/systemd/system" / f"{engine.unit}.d" / SWITCH_DROP_IN
 
 
 def _call(*arguments: str, may_fail: bool = False, timeout_s: float = 60) -> None:

@@ -9,7 +9,7 @@ from pathlib import Path
 
 from sglangctl.proc import cgroup
 from sglangctl.systemd import systemctl
-from sglangctl.systemd.unit_names import watch_unit
+from sglangctl.systemd.unit_names import SWITCH_DROP_IN, watch_unit
 from sglangctl.util.values import digits
 
 PROPERTIES = (
@@ -41,8 +41,6 @@ PROPERTIES = (
 )
 ENABLED = ("enabled", "enabled-runtime")
 RUNNING = ("active", "activating", "deactivating", "reloading", "refreshing")
-SWITCH_DROP_IN = "/50-sglangctl-switch.conf"
-"""Of sglangctl/switch/live.py."""
 CLD_EXITED = 1
 """ExecMainCode: 1 exited, 2 killed, 3 dumped (waitid(2))."""
 
@@ -136,7 +134,7 @@ class Unit:
     def drop_ins(self) -> tuple[str, ...]:
         """Files that change it beside its own: somebody else's (a switch's own is in /run)."""
         paths = self["DropInPaths"].split()
-        return tuple(path for path in paths if not path.endswith(SWITCH_DROP_IN))
+        return tuple(path for path in paths if not path.endswith(f"/{SWITCH_DROP_IN}"))
 
     @property
     def main_pid(self) -> int:

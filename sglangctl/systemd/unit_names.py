@@ -8,6 +8,8 @@ RESUME = "sglangctl-resume.service"
 """At boot: puts back what ran before a switch that did not come to its end."""
 SWITCH = "sglangctl-switch.service"
 """Transient, of a switch that was started with --detach."""
+SWITCH_DROP_IN = "50-sglangctl-switch.conf"
+"""Of an engine's unit, while a switch is under way."""
 _HELPER = re.compile(r"sglang-watch@.+\.service|sglangctl-[^/]+\.service")
 
 

@@ -388,6 +388,28 @@ def test_a_side_that_does_not_come_back_is_said_with_both_reasons(machine: Machi
     assert machine.state.phase == "failed"
 
 
+def test_beside_an_engine_that_does_not_stop_nothing_is_started(
+    machine: Machine, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Somebody came onto the GPUs meanwhile: the new engine's unit alone is stopped."""
+    wanted = ran_before(machine, "ours")
+
+    def follow(*_: Any) -> Outcome:
+        machine.refused = (Refusal("protected", "Xorg", "yours", "no policy"),)
+        return Outcome("failed", "it failed while loading")
+
+    def stuck(*arguments: str, timeout_s: float = 0) -> Result:
+        if arguments[0] == "stop":
+            return Result(None, "", "no answer")
+        return machine.systemctl(*arguments, timeout_s=timeout_s)
+
+    monkeypatch.setattr(transaction, "follow", follow)
+    monkeypatch.setattr(systemctl, "call", stuck)
+    with pytest.raises(Failed, match="going back failed: systemctl stop"):
+        transaction.begin(wanted, machine.paths, machine.record())
+    assert machine.starts == 1
+
+
 def test_after_two_failures_the_side_before_both_is_what_to_go_back_to(machine: Machine) -> None:
     wanted = ran_before(machine, "vllm", rollback=False)
     machine.good = set()

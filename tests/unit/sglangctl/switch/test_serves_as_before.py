@@ -1,0 +1,69 @@
+"""Whether a unit of somebody else is what it was before a switch, on a server that answers."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import pytest
+
+from sglangctl.proc import sockets
+from sglangctl.switch import back
+from sglangctl.systemd.unit import Unit
+from tests.support.http_engine import Engine, serving
+from tests.support.units import unit
+
+US, OTHER = 100, 200
+
+
+@dataclass(frozen=True)
+class Running(Unit):
+    def pids(self) -> list[int]:
+        return [US]
+
+
+def missing(
+    monkeypatch: pytest.MonkeyPatch, engine: Engine, owner: int = US, active: str = "active"
+) -> tuple[str | None, list[str]]:
+    """What is missing of an engine that served `tiny`, and what was asked for it."""
+    found = Running("vllm.service", unit(active).properties)
+    monkeypatch.setattr(back, "find", lambda name: found)
+    monkeypatch.setattr(sockets, "owners", lambda port: {owner})
+    with serving(engine) as served:
+        recorded: dict[str, Any] = {"unit": "vllm.service", "ports": [served.port]}
+        said = back.missing_of({**recorded, "models": ["tiny"]})
+    return said, engine.paths()
+
+
+CHAT, TEXT, VECTORS = "/v1/chat/completions", "/v1/completions", "/v1/embeddings"
+
+
+@pytest.mark.parametrize(
+    ("engine", "asked"),
+    [
+        (Engine(), [CHAT]),
+        (Engine(template=False), [CHAT, TEXT]),
+        (Engine(chat_status=404), [CHAT, TEXT, VECTORS]),
+    ],
+    ids=["chat", "base model", "embeddings"],
+)
+def test_every_kind_of_model_can_serve_again(
+    monkeypatch: pytest.MonkeyPatch, engine: Engine, asked: list[str]
+) -> None:
+    assert missing(monkeypatch, engine) == (None, ["/v1/models", *asked]), "each is asked once"
+
+
+@pytest.mark.parametrize(
+    ("engine", "more", "said"),
+    [
+        (Engine(chat_status=500), {}, "it answers no completion"),
+        (Engine(model="other"), {}, "it serves other, not tiny"),
+        (Engine(api_key="k"), {}, "does not answer /v1/models"),
+        (Engine(), {"owner": OTHER}, "it does not listen on port"),
+        (Engine(), {"active": "activating"}, "it is activating"),
+    ],
+)
+def test_what_is_missing_is_said(
+    monkeypatch: pytest.MonkeyPatch, engine: Engine, more: dict[str, Any], said: str
+) -> None:
+    assert said in str(missing(monkeypatch, engine, **more)[0])
