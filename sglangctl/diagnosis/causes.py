@@ -21,6 +21,10 @@ class Cause:
     rule: str = ""
     """Evidence other than a log line, empty when only log lines lead here."""
 
+    def next_for(self, engine: str) -> str:
+        """What to do about it, for the engine of that name."""
+        return self.next_step.replace("NAME", engine)
+
 
 _ALL = (
     Cause(

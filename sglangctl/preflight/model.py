@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import pwd
+import stat
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
@@ -62,12 +63,16 @@ def changed(engine: EngineConfig, facts: Mapping[str, Any]) -> Iterator[Finding]
 
 def _times(folder: Path) -> Iterator[tuple[str, float]]:
     try:
-        with os.scandir(folder) as entries:
-            for entry in entries:
-                if not entry.is_dir():
-                    yield entry.name, entry.stat().st_ctime
+        names = os.listdir(folder)
     except OSError:
         return  # the look at the weights says why
+    for name in names:
+        try:
+            status = os.stat(folder / name)
+        except OSError:
+            continue  # a link to nothing: the others count all the same
+        if not stat.S_ISDIR(status.st_mode):
+            yield name, status.st_ctime
 
 
 def reader_of(user: str) -> str:

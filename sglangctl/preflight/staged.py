@@ -90,7 +90,7 @@ def judge(engine: EngineConfig, venv: str, answer: Answer, masker: Masker) -> It
     yield from _arguments(said.get("arguments", {}), masker)
     for line in answer.lines:
         if line.get("step") in ("import", "arguments") and "missing" in line:
-            yield from _import(line, venv, answer, masker)
+            yield from _import(line, engine.name, venv, masker)
     if not answer.ended:
         yield _unended(answer, masker)
 
@@ -109,7 +109,7 @@ def _arguments(said: dict[str, Any], masker: Masker) -> Iterator[Finding]:
         yield finding("engine-unchecked", INFO, f"the arguments were not checked: {sentence}")
 
 
-def _import(line: dict[str, Any], venv: str, answer: Answer, masker: Masker) -> Iterator[Finding]:
+def _import(line: dict[str, Any], name: str, venv: str, masker: Masker) -> Iterator[Finding]:
     kind, words = str(line.get("error")), str(line.get("text") or "")
     missing = text(line.get("missing")) or ""
     wanted = str(line.get("wanted") or "sglang.srt.server_args")
@@ -125,7 +125,7 @@ def _import(line: dict[str, Any], venv: str, answer: Answer, masker: Masker) -> 
         "engine-imports",
         FAIL,
         f"the engine in {venv} cannot be imported: {sentence}{place}",
-        cause.next_step if cause else "look at install.packages and install.pip_arguments",
+        cause.next_for(name) if cause else "look at install.packages and install.pip_arguments",
     )
 
 

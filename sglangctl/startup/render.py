@@ -90,7 +90,7 @@ def explain(name: str, cause: str) -> list[str]:
         return [f"{harmless(cause)}"]
     return [
         f"{known.name}: {known.sentence}",
-        f"next step: {known.next_step.replace('NAME', name)}",
+        f"next step: {known.next_for(name)}",
     ]
 
 

@@ -163,9 +163,8 @@ class Logtail:
         try:
             found = os.stat(self.path)
         except OSError:
-            return (
-                False  # renamed, the new one does not exist yet: the old one may still be written
-            )
+            # Renamed, and the new one does not exist yet: the old one may still be written.
+            return False
         return (found.st_dev, found.st_ino) != self._identity
 
     def _read(self, pieces: list[Piece]) -> None:
