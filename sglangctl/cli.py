@@ -104,7 +104,7 @@ COMMANDS = (
     Command(
         "resume",
         "sglangctl.commands.resume",
-        "after a boot: undo an interrupted switch",
+        "after a boot: undo or finish an interrupted switch",
         operator=False,
     ),
     Command(

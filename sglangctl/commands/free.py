@@ -6,8 +6,8 @@ are never ended; the engine itself only with --stop. If a process that may not b
 GPUs, nothing is changed, and the option that would allow it is shown.
 
 Exit status: 0 free (or nothing to do), 1 not free (the last line says why and what next), 2 no such
-engine or no readable configuration, 3 refused
-(nothing was changed). With --json: {"v": 1, "free": {"plan": {...}, "result": {...} or null}}.
+engine or no readable configuration, 3 refused (nothing was changed).
+With --json: {"v": 1, "free": {"plan": {...}, "result": {...} or null}}.
 """
 
 from __future__ import annotations

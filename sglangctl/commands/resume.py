@@ -1,4 +1,5 @@
-"""After a boot: put back what ran before a switch that a power cut interrupted, for every engine.
+"""After a boot, for every engine: put back what ran before a switch that a power cut interrupted, or keep
+the new engine where it had been proven. Starts are queued, and not waited for.
 
 sglangctl-resume.service runs it before the engines start. Exit status: 0 done or nothing to do, 1
 when an engine could not be put back (the others were).

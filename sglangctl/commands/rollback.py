@@ -3,8 +3,8 @@
 A switch like any other: when that release does not become ready, what runs now comes back. The next
 deploy puts the inventory's release live again, so change the inventory before that.
 
-Exit status: 0 it serves, 1 it does not, or there is no such release, 2 no such engine, 3 refused
-(nothing was changed).
+Exit status: 0 it serves (--detach: the switch has begun), 1 it does not, or there is no such
+release, 2 no such engine, 3 refused (nothing was changed).
 """
 
 from __future__ import annotations

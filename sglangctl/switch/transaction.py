@@ -210,7 +210,8 @@ def _with_known(name: str, state: State, paths: Paths) -> State:
     foreign_units = (*kept, *(one for one in state.foreign if one["unit"] not in names))
     idle = not back.possible(state)
     state = replace(state, foreign=foreign_units)
-    if not (known.phase == "switching" or (known.phase == "failed" and idle)):
+    cut = known.phase == "switching" and known.step != COMMITTING
+    if not (cut or (known.phase == "failed" and idle)):
         return state
     return replace(
         state,

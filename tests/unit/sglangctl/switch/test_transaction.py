@@ -378,6 +378,14 @@ def test_the_plan_after_a_cut_says_what_ran_first(
     assert told.endswith(f"back to {side}")
 
 
+def test_the_plan_after_a_cut_in_the_commit_goes_back_to_what_was_proven(machine: Machine) -> None:
+    cut(machine, COMMITTING, "vllm")
+    engine = load_engine("tiny", machine.paths)
+    plan = machine.plan(engine, policy="declared", stop=True)
+    ran = transaction.would_go_back_to(engine, plan, machine.paths)
+    assert before.line(ran, "tiny", "c" * 64).endswith(f"back to release {NEW[:12]}")
+
+
 def test_a_side_that_does_not_come_back_is_said_with_both_reasons(machine: Machine) -> None:
     wanted = ran_before(machine, "ours")
     machine.good = set()
