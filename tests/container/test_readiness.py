@@ -87,7 +87,9 @@ def test_a_good_start_and_what_the_operator_sees(
     assert shown.returncode == 0, shown.stdout
     assert shown.stdout.startswith("tiny  ready  ")
     (one,) = json.loads(sglangctl(host, "status", "tiny", "--json").stdout)["status"]
-    assert one["active"] == "active" and one["watch"] == "active" and one["notes"] == []
+    assert one["active"] == "active" and one["watch"] == "active"
+    (note,) = one["notes"]  # the drop-in of these tests
+    assert note.startswith(f"drop-ins change {engine.unit}: ")
     log = sglangctl(host, "logs", "tiny", "-n", "1000").stdout
     assert "server_args=" in log and KEY not in log and "***" in log
     assert host.exec("grep", "-c", KEY, engine.log).stdout.strip() != "0"

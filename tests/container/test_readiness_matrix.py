@@ -345,7 +345,7 @@ def test_bad_text_is_not_ready(engine: EngineUnit, bad: str) -> None:
     time.sleep(1)
     assert engine.verdicts()[-1]["outcome"] == "serving"
     done = engine.host.exec("sglangctl", "verify", engine.name, check=False)
-    assert done.returncode == 1 and "not ready: the answer is" in done.stdout
+    assert done.returncode == 1 and f"{engine.name} is not ready: the answer " in done.stdout
 
 
 def test_disk_full(engine: EngineUnit) -> None:
