@@ -33,7 +33,7 @@ import pytest
 ROOT = Path(__file__).resolve().parents[1]
 RESULT = ROOT / "docs/evidence/mutants.json"
 UNIT = "tests/unit/sglangctl"
-# Never test_free_ladder: a change of the plan would have it end real processes of this machine.
+# Never test_free_escalation: a change of the plan would have it end real processes of this machine.
 FREE = (f"{UNIT}/free/test_free_plan.py", f"{UNIT}/free/test_unanswered_units.py")
 CORE = {
     "sglangctl/diagnosis": (f"{UNIT}/diagnosis", f"{UNIT}/startup"),

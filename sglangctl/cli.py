@@ -14,7 +14,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from sglangctl.util.errors import Failed
-from sglangctl.util.terminal import harmless
+from sglangctl.util.terminal import escaped
 
 TRACEBACK = "SGLANGCTL_TRACEBACK"
 """Environment variable: show where a defect of ours was, all of it."""
@@ -176,7 +176,7 @@ def main(argv: Sequence[str]) -> int:
             raise
         status, sentence = 2, _defect(error, name)
     first, *more = sentence.split("\n")
-    print("\n".join(map(harmless, (f"sglangctl {name}: {first}", *more))), file=sys.stderr)
+    print("\n".join(map(escaped, (f"sglangctl {name}: {first}", *more))), file=sys.stderr)
     _forget_output()
     return status
 
@@ -221,7 +221,7 @@ def _defect(error: Exception, name: str) -> str:
         frame = frame.tb_next
     code = frame.tb_frame.f_code if frame is not None else None
     place = f" ({code.co_filename}:{frame.tb_lineno})" if code is not None and frame else ""
-    words = harmless(f"{type(error).__name__}: {error}{place}")
+    words = escaped(f"{type(error).__name__}: {error}{place}")
     return (
         f"internal error: {words}; please report it with what "
         f"{TRACEBACK}=1 sglangctl {name} ... prints"

@@ -19,7 +19,7 @@ from typing import Any
 
 from roles.entry.project import asks_for_yes, environment, pyinfra
 from roles.remote.failing import FORESEEN_VARIABLE
-from sglangctl.util.terminal import harmless
+from sglangctl.util.terminal import escaped
 
 
 def main() -> int:
@@ -98,7 +98,7 @@ def judge(
         return 1, ["sglang-plan: no host was looked at (is the name after --limit right?)"]
     lines = [f"{name}: {', '.join(hosts)}" for name, hosts in pending]
     failures = [
-        harmless(f"{one['host']} will fail: {line}")
+        escaped(f"{one['host']} will fail: {line}")
         for one in foreseen
         for line in one["text"].splitlines()
     ]

@@ -21,7 +21,7 @@ import urllib3
 from roles.inventory.secret import SecretError
 from roles.readiness.subject import Subject
 from sglangctl.masking.masker import Masker
-from sglangctl.util.terminal import cut, harmless
+from sglangctl.util.terminal import cut, escaped
 
 TIMEOUT_S = 10.0
 """For the connection, and for each piece of the answer."""
@@ -104,7 +104,7 @@ def _ask(url: str, subject: Subject, key: str | None, safe: bool) -> Reach:
         )
     found = _models(answer.body)
     if subject.served_name not in found:
-        names = cut(harmless(mask(", ".join(found))), 200) or "no model"
+        names = cut(escaped(mask(", ".join(found))), 200) or "no model"
         return Reach(
             False,
             url,
@@ -153,4 +153,4 @@ def _short(error: Exception, mask: Callable[[str], str]) -> str:
         return f"no answer within {TIMEOUT_S:g} s"
     cause: object = error.args[0] if error.args else error
     reason = getattr(cause, "reason", cause)
-    return cut(harmless(mask(str(reason)).rpartition(": ")[2] or type(error).__name__), 150)
+    return cut(escaped(mask(str(reason)).rpartition(": ")[2] or type(error).__name__), 150)

@@ -14,7 +14,7 @@ from sglangctl.diagnosis.causes import CAUSES
 from sglangctl.diagnosis.outcomes import PROVEN
 from sglangctl.startup import render
 from sglangctl.systemd.unit_failure import spawn_step, why
-from sglangctl.util.terminal import harmless
+from sglangctl.util.terminal import escaped
 
 NUMBERS = ("tokens", "tokens_per_s", "ttft_s", "accept_length")
 
@@ -127,7 +127,7 @@ def lines(result: Result) -> list[str]:
         word = "stopped"
     if result.exit == 1 and result.outcome in PROVEN:
         word += " (and the inventory says: readiness.degraded is a failure)"
-    shown = [harmless(f"{result.engine}: {word}{after}")]
+    shown = [escaped(f"{result.engine}: {word}{after}")]
     if result.phases:
         shown.append(f"  time per phase: {render.phase_table(result.phases)}")
     numbers = render.answer(result.generate)
@@ -139,14 +139,14 @@ def lines(result: Result) -> list[str]:
     if result.exit == 0 and result.outcome == "ready":
         return shown
     if result.cause and not result.stopped_by:
-        shown += [f"  {harmless(line)}" for line in render.explain(result.engine, result.cause)]
+        shown += [f"  {escaped(line)}" for line in render.explain(result.engine, result.cause)]
     elif result.sentence:
-        shown.append(f"  {harmless(result.sentence)}")
+        shown.append(f"  {escaped(result.sentence)}")
     shown += [f"  {line}" for line in failed_checks(result.checks)]
     if not result.stopped_by:
         shown += [f"  | {line}" for line in render.evidence(result.evidence)]
     if result.exit and result.next_step and (result.stopped_by or not result.cause):
-        shown.append(f"  next step: {harmless(result.next_step)}")
+        shown.append(f"  next step: {escaped(result.next_step)}")
     if result.exit == 1 and result.outcome not in PROVEN and not result.stopped_by:
         shown.append(f"  evidence for a report: sglangctl bundle {result.engine} (on the host)")
     return shown
@@ -156,7 +156,7 @@ def failed_checks(checks: Sequence[Mapping[str, Any]]) -> list[str]:
     """One line for each check that is not passed."""
     words = {False: "not ok", None: "could not be checked"}
     return [
-        harmless(f"{check.get('name')}: {words[check.get('passed')]}: {check.get('detail')}")
+        escaped(f"{check.get('name')}: {words[check.get('passed')]}: {check.get('detail')}")
         for check in checks
         if check.get("passed") in (False, None)
     ]

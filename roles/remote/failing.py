@@ -18,7 +18,7 @@ from pyinfra import host, logger, state
 from pyinfra.api import FunctionCommand, Host, State
 from pyinfra.api.exceptions import PyinfraError
 
-from sglangctl.util.terminal import harmless
+from sglangctl.util.terminal import escaped
 
 P = ParamSpec("P")
 T = TypeVar("T")
@@ -50,7 +50,7 @@ class NobodyLeft(PyinfraError):
 def say(target: Host, text: str, fg: str | None = None) -> None:
     """Print `text` under the host's name, one line after the other."""
     for line in text.splitlines() or [""]:
-        line = harmless(line)
+        line = escaped(line)
         if fg is None:
             target.log(line)
         else:

@@ -16,7 +16,7 @@ from pyinfra.api.output import echo
 from pyinfra.connectors import ssh, util
 from pyinfra.connectors.util import CommandOutput, OutputLine
 
-from sglangctl.util.terminal import harmless
+from sglangctl.util.terminal import escaped
 
 OUTPUT_LIMIT = 16 << 20
 """Bytes of one command's output; the largest probe's document seen is under 1 MiB."""
@@ -75,7 +75,7 @@ def read_buffer(
     standard error is read by nobody else, what comes on the standard output is kept as it is."""
     for raw in io:
         line = raw.rstrip("\n")
-        shown = harmless(line)
+        shown = escaped(line)
         output_queue.put(OutputLine(name, shown if name == "stderr" else line))
         if print_output:
             echo(print_func(shown) if print_func else shown, err=True)
@@ -100,7 +100,7 @@ def guard() -> None:
         return output
 
     def print_host_combined_output(host: Any, output: CommandOutput) -> None:
-        lines = [OutputLine(one.buffer_name, harmless(one.line)) for one in output]
+        lines = [OutputLine(one.buffer_name, escaped(one.line)) for one in output]
         shown(host, CommandOutput(lines))
 
     read_output_buffers.bounded = True  # type: ignore[attr-defined]

@@ -8,7 +8,7 @@ command that failed. Here a dead link is noticed within 20 seconds and made agai
 * a deadline of our own for each command, for a peer whose kernel still acknowledges (a frozen
   host) and for links that are no socket (ProxyJump).
 
-A command that is run through a Link must be harmless when it is run twice.
+A command that is run through a Link must be idempotent: a lost link runs it again.
 """
 
 from __future__ import annotations

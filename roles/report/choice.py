@@ -13,7 +13,7 @@ from pyinfra.api.output import format_text
 
 from sglangctl.free.text import processes
 from sglangctl.startup.render import duration
-from sglangctl.util.terminal import harmless
+from sglangctl.util.terminal import escaped
 
 START, RESTART, REPLACE = "START", "RESTART", "REPLACE"
 REPAIR, LEFT, STAYS = "REPAIR", "LEFT", "stays"
@@ -72,22 +72,22 @@ def lines(choices: Sequence[Choice], width: int) -> list[str]:
     found = [line for one in ordered if one.action != STAYS for line in of_engine(one, width)]
     stays = [one.engine for one in choices if one.action == STAYS]
     if stays:
-        text = harmless(f"{STAYS:<10} {', '.join(stays)}")
+        text = escaped(f"{STAYS:<10} {', '.join(stays)}")
         found += [format_text(line, "bright_black") for line in wrapped(text, width)]
     for one in choices:
         for note in one.notes:
-            found += wrapped(harmless(f"{'note':<10} {one.engine}: {note}"), width)
+            found += wrapped(escaped(f"{'note':<10} {one.engine}: {note}"), width)
     return found
 
 
 def of_engine(one: Choice, width: int) -> list[str]:
     more = len(one.reasons) - SHOWN
     reasons = [*one.reasons[:SHOWN], *([f"and {more} more"] if more > 0 else [])]
-    head = wrapped(harmless(f"{one.action:<10} {one.engine}: {'; '.join(reasons)}"), width)
+    head = wrapped(escaped(f"{one.action:<10} {one.engine}: {'; '.join(reasons)}"), width)
     colour = "red" if one.fails else COLOURS.get(one.action)
     found = [format_text(head[0], colour), *head[1:]]
     for text in one.fails:
-        told = wrapped(harmless(f"{'':<10} will fail: {text}"), width)
+        told = wrapped(escaped(f"{'':<10} will fail: {text}"), width)
         found += [format_text(line, "red") for line in told]
     details = []
     if one.action in (RESTART, REPLACE):
@@ -99,9 +99,9 @@ def of_engine(one: Choice, width: int) -> list[str]:
     if one.own:
         details.append(f"ends {processes(one.own)} of its own")
     for text in details:
-        found += wrapped(harmless(f"{'':<10} {text}"), width)
+        found += wrapped(escaped(f"{'':<10} {text}"), width)
     if one.command:
-        found.append(f"{INDENT}{harmless(one.command)}")  # in one line, to be copied
+        found.append(f"{INDENT}{escaped(one.command)}")  # in one line, to be copied
     return found
 
 

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 
 from roles.remote.shape import JSON
 from sglangctl.diagnosis.outcomes import SERVED
-from sglangctl.util.terminal import cut, harmless
+from sglangctl.util.terminal import cut, escaped
 from sglangctl.util.values import number
 
 WIDTH = 240
@@ -43,10 +43,10 @@ def lines(failure: Failure, report: str | None) -> list[str]:
         names = [one["name"] for one in down] or [one["name"] for one in failure.engines]
         see += [f"on {failure.host}: sglangctl bundle {name}" for name in names[:3]]
     return [
-        f"what failed: {harmless(what_failed(failure.messages))}",
-        f"serves now:  {harmless(serving(failure))}",
-        f"way back:    {harmless(way_back(failure, [one['name'] for one in down]))}",
-        f"evidence:    {harmless('; '.join(see) or 'see above')}",
+        f"what failed: {escaped(what_failed(failure.messages))}",
+        f"serves now:  {escaped(serving(failure))}",
+        f"way back:    {escaped(way_back(failure, [one['name'] for one in down]))}",
+        f"evidence:    {escaped('; '.join(see) or 'see above')}",
     ]
 
 

@@ -109,7 +109,7 @@ def switched(
     """
     Stop what the engine replaces, free its GPUs, put the release live and start it.
 
-    Runs on the host as the transient unit sglangctl-switch.service: a lost link is harmless.
+    Runs on the host as the transient unit sglangctl-switch.service: a lost link does not stop it.
 
     + engine: the engine; its release is staged
     + decide: from the probe's document to whether it is needed, and why

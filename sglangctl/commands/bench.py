@@ -22,7 +22,7 @@ from sglangctl.state.config import VERSION, Acceptance, load_engine
 from sglangctl.state.paths import Paths
 from sglangctl.systemd.unit import find
 from sglangctl.util.errors import Unusable
-from sglangctl.util.terminal import harmless
+from sglangctl.util.terminal import escaped
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -43,7 +43,7 @@ def run(args: argparse.Namespace) -> int:
         if args.json:
             print(json.dumps({"v": VERSION, "bench": kept}))
         else:
-            print("\n".join(harmless(line) for line in history(kept)))
+            print("\n".join(escaped(line) for line in history(kept)))
         return 0
     pid, folder = args.pid, None
     if pid is None:
@@ -61,7 +61,7 @@ def run(args: argparse.Namespace) -> int:
     if args.json:
         print(json.dumps({"v": VERSION, "bench": found.event(wanted)}))
     else:
-        print("\n".join(harmless(line) for line in lines(config.name, found)))
+        print("\n".join(escaped(line) for line in lines(config.name, found)))
     if found.load.fault is not None or not found.load.speeds or found.unkept:
         return 2
     return 1 if found.comparison.worse else 0

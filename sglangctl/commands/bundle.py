@@ -23,7 +23,7 @@ from sglangctl.state.release import all_secrets
 from sglangctl.systemd.unit_names import engine_unit
 from sglangctl.util import os_errors
 from sglangctl.util.errors import Failed
-from sglangctl.util.terminal import harmless
+from sglangctl.util.terminal import escaped
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -47,7 +47,7 @@ def run(args: argparse.Namespace) -> int:
         raise Failed(cannot_write(target, error)) from None
     print(f"{target} ({target.stat().st_size // 1024 + 1} KiB)")
     for part, reason in written.missing.items():
-        print(f"  without {part}: {harmless(reason)}")
+        print(f"  without {part}: {escaped(reason)}")
     for part, kinds in written.masked.items():
         print(f"  masked in {part}: " + ", ".join(f"{n} {kind}" for kind, n in kinds.items()))
     print(f"look through it before you publish it: tar -xOzf {target} | less")

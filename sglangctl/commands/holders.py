@@ -49,7 +49,7 @@ def run(args: argparse.Namespace) -> int:
     if engine is None and args.engine and not troubles:
         troubles = [unknown(args.engine, Paths())]
     for trouble in troubles:
-        print(f"sglangctl holders: {terminal.harmless(trouble)}", file=sys.stderr)
+        print(f"sglangctl holders: {terminal.escaped(trouble)}", file=sys.stderr)
     if engine is None and args.engine:
         return 2
     siblings = [other for other in engines if other is not engine]
@@ -78,7 +78,7 @@ def table(found: Sequence[Holder], reading: gpus.Reading, width: int) -> list[st
     """Lines for a terminal `width` columns wide: the GPUs, then each holder and its reason."""
     lines = [_gpu_line(gpu, found) for gpu in reading.gpus or ()]
     if reading.gpus is None:
-        lines.append(f"GPU statistics unavailable: {terminal.harmless(reading.reason or '')}")
+        lines.append(f"GPU statistics unavailable: {terminal.escaped(reading.reason or '')}")
     if not found:
         return [*lines, "no process holds a GPU"]
     rows = [HEAD, *(_row(item) for item in found)]
@@ -103,9 +103,9 @@ def _row(item: Holder) -> tuple[str, ...]:
         ",".join(map(str, item.uses)) or "-",
         str(sum(known)) if known else "-",
         str(item.pid),
-        terminal.cut(terminal.harmless(item.user), 16),
+        terminal.cut(terminal.escaped(item.user), 16),
         item.class_,
-        terminal.cut(terminal.harmless(place), WIDEST_UNIT),
+        terminal.cut(terminal.escaped(place), WIDEST_UNIT),
         item.started.replace("T", " ").rstrip("Z"),
         item.title,
     )
@@ -113,9 +113,9 @@ def _row(item: Holder) -> tuple[str, ...]:
 
 def _gpu_line(gpu: gpus.Gpu, found: Sequence[Holder]) -> str:
     if gpu.error:
-        return f"GPU {gpu.index}: {terminal.harmless(gpu.error)}"
+        return f"GPU {gpu.index}: {terminal.escaped(gpu.error)}"
     number = sum(gpu.index in item.uses for item in found)
-    parts = [f"GPU {gpu.index} {terminal.harmless(gpu.name)}"]
+    parts = [f"GPU {gpu.index} {terminal.escaped(gpu.name)}"]
     if gpu.memory_used_mib is not None:
         parts.append(f"{gpu.memory_used_mib} of {gpu.memory_total_mib} MiB used")
     if gpu.utilization_pct is not None:

@@ -21,7 +21,7 @@ from sglangctl.state.config import require_known
 from sglangctl.state.paths import Paths
 from sglangctl.systemd.unit_names import watch_unit
 from sglangctl.util.errors import Unusable
-from sglangctl.util.terminal import harmless
+from sglangctl.util.terminal import escaped
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -56,7 +56,7 @@ def print_list(name: str, paths: Paths) -> int:
     for start in starts.names(paths.starts(name)):
         verdict = starts.last_verdict(paths.starts(name) / start / starts.JOURNAL)
         cause = (verdict or {}).get("cause")
-        words = [starts.outcome_of(verdict), *([harmless(str(cause))] if cause else [])]
+        words = [starts.outcome_of(verdict), *([escaped(str(cause))] if cause else [])]
         by = (verdict or {}).get("stopped_by")
         print(start, *([render.stopped(by)] if isinstance(by, str) else words))
     return 0

@@ -17,7 +17,7 @@ from pathlib import Path
 from sglangctl.state import follow, journal
 from sglangctl.state.paths import Paths
 from sglangctl.util.errors import Unusable
-from sglangctl.util.terminal import harmless
+from sglangctl.util.terminal import escaped
 
 POLL_S = 1.0
 
@@ -98,7 +98,7 @@ def _list(as_json: bool, paths: Paths) -> int:
     for item in found:
         made = item.provenance.get("inputs", {})
         print(
-            harmless(
+            escaped(
                 f"{item.key}  {item.wheel.name}  torch {made.get('torch')}, "
                 f"sm_{made.get('arch')}, {item.wheel.stat().st_size / 2**20:.1f} MiB"
             )
@@ -121,7 +121,7 @@ def _follow(key: str, offset: int | None, wait_s: float, paths: Paths) -> int:
     while status == "-":
         answer = follow.poll(partial(unit.look_at, key, position, paths), POLL_S)
         for event in journal.events(answer.lines):
-            print(harmless(record.line(event)), flush=True)
+            print(escaped(record.line(event)), flush=True)
         position, status = answer.offset, answer.status
     if status == follow.GONE:
         print(

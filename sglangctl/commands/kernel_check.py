@@ -18,7 +18,7 @@ from sglangctl.state.config import load_engine
 from sglangctl.state.paths import Paths
 from sglangctl.util import os_errors
 from sglangctl.util.errors import Unusable
-from sglangctl.util.terminal import harmless
+from sglangctl.util.terminal import escaped
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -68,4 +68,4 @@ def table(result: check.Check) -> list[str]:
         lines.append(f"  next: {result.next_step}")
     if result.outcome != OK:
         lines += [f"  | {line}" for line in result.evidence]
-    return [harmless(line) for line in lines]
+    return [escaped(line) for line in lines]

@@ -13,7 +13,7 @@ from sglangctl.sgl_kernel import common
 from sglangctl.sgl_kernel.library import cubins, inspect
 from sglangctl.sgl_kernel.library.judging import Inspection
 from sglangctl.util.errors import Unusable
-from sglangctl.util.terminal import harmless
+from sglangctl.util.terminal import escaped
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -52,7 +52,7 @@ def table(result: Inspection) -> list[str]:
             f"  {item.bytes / 2**20:8.1f} MiB  {item.path}  {item.fault or f'sm {archs}{ptx}'}"
         )
     lines += [f"  not known: {text}" for text in result.unknown]
-    return [harmless(line) for line in lines]
+    return [escaped(line) for line in lines]
 
 
 def _inspect(args: argparse.Namespace) -> Inspection:

@@ -16,7 +16,7 @@ from sglangctl.sgl_kernel import common
 from sglangctl.sgl_kernel.venv import Venv
 from sglangctl.state.paths import Paths
 from sglangctl.util.errors import Unusable
-from sglangctl.util.terminal import harmless
+from sglangctl.util.terminal import escaped
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -41,13 +41,13 @@ def run(args: argparse.Namespace) -> int:
         wheel = _wheel(args, venv, Path(folder), paths)
         seen = inspect.inspect_wheel(wheel, sm, program, venv, everything=False)
         if seen.verdict != USABLE:
-            print(harmless(f"{wheel.name}: {seen.verdict}: {seen.reason}"))
+            print(escaped(f"{wheel.name}: {seen.verdict}: {seen.reason}"))
             return seen.exit_status
         done = install.install(venv, wheel)
     after = inspect.inspect_installed(venv, sm, program, everything=False)
     for name in done.removed:
-        print(harmless(f"removed {name}"))
-    print(harmless(f"installed {done.wheel}: {after.verdict}: {after.reason}"))
+        print(escaped(f"removed {name}"))
+    print(escaped(f"installed {done.wheel}: {after.verdict}: {after.reason}"))
     return after.exit_status
 
 

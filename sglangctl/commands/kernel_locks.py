@@ -17,7 +17,7 @@ from dataclasses import asdict
 from pathlib import Path
 
 from sglangctl.free.jit_locks import default_folders, find, remove
-from sglangctl.util.terminal import harmless
+from sglangctl.util.terminal import escaped
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -34,7 +34,7 @@ def run(args: argparse.Namespace) -> int:
         return 0
     for lock in found:
         done = "removed" if lock.path in removed else lock.state
-        print(harmless(f"{done:<8} {lock.path}: {lock.reason}"))
+        print(escaped(f"{done:<8} {lock.path}: {lock.reason}"))
     if not found:
         print("no lock of a JIT compiler is left over")
     return 0

@@ -18,7 +18,7 @@ from sglangctl.state.config import require_known
 from sglangctl.state.paths import Paths
 from sglangctl.state.release import all_secrets
 from sglangctl.util.errors import Unusable
-from sglangctl.util.terminal import harmless, without_ansi
+from sglangctl.util.terminal import escaped, without_ansi
 from sglangctl.watch.logtail import Logtail
 
 BLOCK = 1 << 16
@@ -64,7 +64,7 @@ def shown(line: bytes, masker: Masker) -> str:
     text = masker.mask(without_ansi(line.decode("utf-8", "backslashreplace")))
     if len(text) > LINE_SHOWN:
         text = f"[sglangctl: {len(text) - LINE_SHOWN} characters left out] {text[-LINE_SHOWN:]}"
-    return harmless(text)
+    return escaped(text)
 
 
 def redrawn(line: bytes) -> bytes:
@@ -127,4 +127,4 @@ def new_lines(text: str, masker: Masker) -> Iterator[str]:
     """What may be printed of a new piece; each redrawing of a progress bar is a line."""
     for line in re.split(r"[\r\n]", text):
         if line.strip():
-            yield harmless(masker.mask(without_ansi(line)))
+            yield escaped(masker.mask(without_ansi(line)))

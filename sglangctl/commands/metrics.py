@@ -18,7 +18,7 @@ from sglangctl.state.config import readable
 from sglangctl.state.files import write_atomic
 from sglangctl.state.paths import Paths
 from sglangctl.util import os_errors
-from sglangctl.util.terminal import harmless
+from sglangctl.util.terminal import escaped
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -37,7 +37,7 @@ def run(args: argparse.Namespace) -> int:
     first = engines[0] if engines else None
     samples += metrics.of_holders(survey.find(first, host, engines[1:]))
     for trouble in troubles:
-        print(f"sglangctl metrics: {harmless(trouble)}", file=sys.stderr)
+        print(f"sglangctl metrics: {escaped(trouble)}", file=sys.stderr)
     text = metrics.text(samples)
     if args.textfile is None:
         sys.stdout.write(text)

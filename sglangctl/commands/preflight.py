@@ -27,7 +27,7 @@ from sglangctl.state import release
 from sglangctl.state.config import EngineConfig, checked_document, engine_from, load_engine
 from sglangctl.state.paths import Paths
 from sglangctl.util.errors import Unusable
-from sglangctl.util.terminal import harmless
+from sglangctl.util.terminal import escaped
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -48,7 +48,7 @@ def run(args: argparse.Namespace) -> int:
     if args.json:
         print(json.dumps(text.document(engine.name, args.gate, found)))
     else:
-        print("\n".join(map(harmless, text.lines(engine.name, args.gate, found))))
+        print("\n".join(map(escaped, text.lines(engine.name, args.gate, found))))
     return 1 if fails(found) else 0
 
 

@@ -15,7 +15,7 @@ from sglangctl.state.paths import Paths
 from sglangctl.switch import transaction
 from sglangctl.util import os_errors
 from sglangctl.util.errors import Failed
-from sglangctl.util.terminal import harmless
+from sglangctl.util.terminal import escaped
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -29,9 +29,9 @@ def run(args: argparse.Namespace) -> int:
         try:
             done = transaction.at_boot(name, paths)
         except (Failed, OSError) as error:
-            print(harmless(f"sglangctl resume: {name}: {os_errors.words(error)}"), file=sys.stderr)
+            print(escaped(f"sglangctl resume: {name}: {os_errors.words(error)}"), file=sys.stderr)
             status = 1
         else:
             if done:
-                print(harmless(done))
+                print(escaped(done))
     return status

@@ -19,7 +19,7 @@ from sglangctl.state.config import engine_names, load_engine
 from sglangctl.state.paths import Paths
 from sglangctl.util import os_errors
 from sglangctl.util.errors import Unusable
-from sglangctl.util.terminal import harmless
+from sglangctl.util.terminal import escaped
 
 FRESH_S = 5.0
 """A reading that is older than this carries its age."""
@@ -53,7 +53,7 @@ def run(args: argparse.Namespace) -> int:
 
 
 def refuse(sentence: str) -> None:
-    print(f"sglangctl status: {harmless(sentence)}", file=sys.stderr)
+    print(f"sglangctl status: {escaped(sentence)}", file=sys.stderr)
 
 
 def memory(one: EngineStatus) -> str:
@@ -72,7 +72,7 @@ def lines(one: EngineStatus) -> list[str]:
     ]
     if one.phase and one.outcome not in SERVED and not one.stopped_by:
         head.append(one.phase)
-    head += [harmless(one.progress)] if one.progress else []
+    head += [escaped(one.progress)] if one.progress else []
     if one.eta_s is not None and one.outcome == "pending":
         error = "" if one.eta_error_s is None else f" (+- {render.duration(one.eta_error_s)})"
         head.append(f"ETA {render.duration(one.eta_s)}{error}")
@@ -85,7 +85,7 @@ def lines(one: EngineStatus) -> list[str]:
     shown = ["  ".join(head)]
     unit = f"{one.unit} {one.active}/{one.sub}" if one.active else f"{one.unit} (no systemd)"
     shown.append(f"  {unit}" + (f", restarted {one.restarts} times" if one.restarts else ""))
-    shown += [f"  note: {harmless(note)}" for note in one.notes]
+    shown += [f"  note: {escaped(note)}" for note in one.notes]
     if one.stopped_by:
         return shown
     if one.cause:

@@ -19,7 +19,7 @@ from sglangctl.report.verify import Report, could_not_check, verify
 from sglangctl.state.config import VERSION, ConfigError, load_engine
 from sglangctl.state.paths import Paths
 from sglangctl.util import os_errors
-from sglangctl.util.terminal import harmless
+from sglangctl.util.terminal import escaped
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -45,7 +45,7 @@ def run(args: argparse.Namespace) -> int:
 
 
 def as_text(report: Report) -> str:
-    """For a terminal; what the engine said is made harmless."""
+    """For a terminal; what the engine said is escaped."""
     width = max((len(check.name) for check in report.checks), default=0)
     words: dict[Any, str] = {True: "ok", False: "NOT OK", None: "?"}
     lines = [report.sentence]
@@ -55,4 +55,4 @@ def as_text(report: Report) -> str:
     ]
     if report.text:
         lines.append(f"  it said: {report.text[:200]}")
-    return "\n".join(harmless(line) for line in lines)
+    return "\n".join(escaped(line) for line in lines)

@@ -19,7 +19,7 @@ from sglangctl.engine import run as runs
 from sglangctl.report.waiting import Waiting, failure, never_ran
 from sglangctl.state.config import load_engine
 from sglangctl.state.paths import Paths
-from sglangctl.util.terminal import cut, harmless
+from sglangctl.util.terminal import cut, escaped
 from sglangctl.util.values import digits
 from sglangctl.watch.logtail import OWN_WORDS
 
@@ -50,7 +50,7 @@ def run(args: argparse.Namespace) -> int:
 
 def _ended(failed: Sequence[str]) -> int:
     for line in failed:
-        print(OWN_WORDS + cut(harmless(line), 400), file=sys.stderr)
+        print(OWN_WORDS + cut(escaped(line), 400), file=sys.stderr)
     return 1 if failed else 0
 
 

@@ -23,7 +23,7 @@ from sglangctl.diagnosis.finding import FAIL, Finding
 from sglangctl.state.config import load_engine
 from sglangctl.state.paths import Paths
 from sglangctl.util.errors import Unusable
-from sglangctl.util.terminal import harmless
+from sglangctl.util.terminal import escaped
 from sglangctl.weights import look
 from sglangctl.weights.check import Model
 from sglangctl.weights.hashes import Progress
@@ -76,11 +76,11 @@ def lines(model: Model) -> list[str]:
     """The verdict first, then a line or two a finding."""
     verdict = "complete" if model.complete else "not complete"
     size = f"{model.files} files, {model.bytes / 1e9:.1f} GB, {model.tensors} tensors"
-    found = [harmless(f"{model.path}: {verdict} ({size})")]
+    found = [escaped(f"{model.path}: {verdict} ({size})")]
     for finding in sorted(model.findings, key=lambda one: one.level != FAIL):
-        found.append(harmless(f"  {finding.level}: {finding.seen}"))
+        found.append(escaped(f"  {finding.level}: {finding.seen}"))
         if finding.fix:
-            found.append(harmless(f"    {finding.fix}"))
+            found.append(escaped(f"    {finding.fix}"))
     return found
 
 

@@ -32,7 +32,7 @@ class Recorder:
         self._say, self._emit = say, emit
 
     def step(self, line: str, **facts: Any) -> None:
-        line = terminal.harmless(line)  # titles, units and what commands said are not ours
+        line = terminal.escaped(line)  # titles, units and what commands said are not ours
         self._say(line)
         self.event("step", name="free", text=line, **facts)
 

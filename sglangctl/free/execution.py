@@ -47,7 +47,7 @@ def execute(plan: Plan, say: Say, emit: Emit | None) -> FreeResult:
         verb = "removed" if item.removed else "left"
         recorder.step(f"{verb} {item.kind} {text.short(item.what)}: {item.reason}")
     seconds = time.monotonic() - began
-    sentence = terminal.harmless(
+    sentence = terminal.escaped(
         verdict.sentence if verdict else _success(plan, escalation, seconds)
     )
     recorder.step(sentence, verdict=verdict.name if verdict else verdicts.FREE)
@@ -77,7 +77,7 @@ def refused(plan: Plan, recorder: Recorder) -> FreeResult:
     for line in lines:
         recorder.step(line)
     sentence = text.refusal_sentence(plan)
-    return FreeResult(3, terminal.harmless(sentence), verdicts.REFUSED)
+    return FreeResult(3, terminal.escaped(sentence), verdicts.REFUSED)
 
 
 def _cannot(plan: Plan, situation: Situation) -> str | None:

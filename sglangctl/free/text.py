@@ -14,7 +14,7 @@ TITLE = 70
 
 def plan_lines(plan: Plan) -> list[str]:
     """The plan as it is shown before anything is done."""
-    return [terminal.harmless(line) for line in _lines(plan)]
+    return [terminal.escaped(line) for line in _lines(plan)]
 
 
 def plan_document(plan: Plan) -> dict[str, Any]:
@@ -50,7 +50,7 @@ def processes(number: int) -> str:
 
 
 def short(title: str) -> str:
-    return terminal.cut(terminal.harmless(title), TITLE)
+    return terminal.cut(terminal.escaped(title), TITLE)
 
 
 def where(plan: Plan) -> str:

@@ -212,13 +212,13 @@ def holder(facts: Facts, classified: Classified) -> Holder:
 
     process, found = facts.process, facts.stat
     command = mask_argv(process.argv)
-    title = terminal.harmless(" ".join(command) or f"[{process.comm}]")
+    title = terminal.escaped(" ".join(command) or f"[{process.comm}]")
     return Holder(
         pid=process.pid,
         gpus=facts.gpus,
         uses=facts.uses,
         class_=classified.name,
-        reason=terminal.harmless(classified.reason),
+        reason=terminal.escaped(classified.reason),
         unit=facts.member.unit,
         container=process.container,
         container_name=process.container_name,

@@ -28,7 +28,7 @@ from sglangctl.state.config import EngineConfig
 from sglangctl.state.files import write_atomic
 from sglangctl.state.paths import Paths
 from sglangctl.util.errors import Failed
-from sglangctl.util.terminal import harmless
+from sglangctl.util.terminal import escaped
 from sglangctl.util.values import text
 
 VERSION = 1
@@ -144,7 +144,7 @@ def _unended(answer: Answer, masker: Masker) -> Finding:
 
 
 def _shown(words: str) -> str:
-    line = harmless(" ".join(str(words).split()))
+    line = escaped(" ".join(str(words).split()))
     return line if len(line) <= 600 else f"{line[:597]}..."
 
 

@@ -295,7 +295,7 @@ def _listening(listeners: Any, looked: Any) -> list[dict[str, Any]]:
             owners.setdefault(port, []).append(
                 {
                     "pid": facts.process.pid,
-                    "name": terminal.harmless(facts.process.comm),
+                    "name": terminal.escaped(facts.process.comm),
                     "user": holders.user_name(facts.process.uid),
                     "unit": facts.member.unit,
                 }

@@ -1,6 +1,6 @@
 """Text for people: the same on the host (`status`) and on the controller (the readiness role).
 
-Everything that comes from the engine or from a journal passes through `harmless`.
+Everything that comes from the engine or from a journal passes through `escaped`.
 """
 
 from __future__ import annotations
@@ -9,7 +9,7 @@ from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from sglangctl.diagnosis.outcomes import PROVEN
-from sglangctl.util.terminal import cut, harmless
+from sglangctl.util.terminal import cut, escaped
 
 if TYPE_CHECKING:
     from sglangctl.startup.assessment import Assessment
@@ -57,7 +57,7 @@ def stopped(by: str) -> str:
     """`stopped by a switch of chat to release ...`: an end that somebody asked for."""
     if by == "systemd":
         return "stopped by systemd (systemctl stop or restart, or the host went down)"
-    return f"stopped by {harmless(by)}"
+    return f"stopped by {escaped(by)}"
 
 
 def progress_line(view: Assessment, elapsed_s: float, gpus: Sequence[Mapping[str, Any]]) -> str:
@@ -69,8 +69,8 @@ def progress_line(view: Assessment, elapsed_s: float, gpus: Sequence[Mapping[str
         word = stopped(view.stopped_by)
     elif view.outcome not in ("pending", "serving"):
         word = f"{view.phase}, {view.outcome}" + (f" ({view.cause})" if view.cause else "")
-    parts = [harmless(view.progress or ""), eta(view), gpu_memory(gpus)]
-    return "  ".join([f"{duration(elapsed_s):>11}", f"{harmless(word):<10}", *filter(None, parts)])
+    parts = [escaped(view.progress or ""), eta(view), gpu_memory(gpus)]
+    return "  ".join([f"{duration(elapsed_s):>11}", f"{escaped(word):<10}", *filter(None, parts)])
 
 
 def evidence(lines: Sequence[str], width: int = WIDTH) -> list[str]:
@@ -78,7 +78,7 @@ def evidence(lines: Sequence[str], width: int = WIDTH) -> list[str]:
     parts = [part.rstrip() for line in lines for part in str(line).splitlines() if part.strip()]
     # The log's last line often is the telling one, which stands above it already.
     shown = [part for part in parts if not (part.startswith("log: ") and part[5:] in parts)]
-    return [cut(harmless(part), width) for part in shown]
+    return [cut(escaped(part), width) for part in shown]
 
 
 def explain(name: str, cause: str) -> list[str]:
@@ -87,7 +87,7 @@ def explain(name: str, cause: str) -> list[str]:
 
     known = CAUSES.get(cause)
     if known is None:
-        return [f"{harmless(cause)}"]
+        return [f"{escaped(cause)}"]
     return [
         f"{known.name}: {known.sentence}",
         f"next step: {known.next_for(name)}",
@@ -96,7 +96,7 @@ def explain(name: str, cause: str) -> list[str]:
 
 def phase_table(durations: Mapping[str, float]) -> str:
     """`importing 11 s, loading 42 s, ...`."""
-    return ", ".join(f"{harmless(name)} {duration(taken)}" for name, taken in durations.items())
+    return ", ".join(f"{escaped(name)} {duration(taken)}" for name, taken in durations.items())
 
 
 def answer(generate: Mapping[str, Any] | None) -> str:
@@ -125,7 +125,7 @@ def walks(warm: Any) -> str:
         text += f" in {duration(warm['seconds'])}"
     slowest = max(walked, key=lambda path: float(path["first_s"]), default=None)
     if slowest is not None:
-        name = harmless(str(slowest.get("name") or "a path"))
+        name = escaped(str(slowest.get("name") or "a path"))
         text += f"; slowest at first: {name}, {duration(slowest['first_s'])}"
     return text
 

@@ -28,7 +28,7 @@ from sglangctl.state.config import load_engine
 from sglangctl.state.paths import Paths
 from sglangctl.systemd.unit import Unit, with_watch
 from sglangctl.util.errors import Unusable
-from sglangctl.util.terminal import harmless
+from sglangctl.util.terminal import escaped
 
 MAX_BYTES = 1 << 20
 """Of one answer; a journal of 64 MiB comes in pieces. A longer line comes whole."""
@@ -96,7 +96,7 @@ def tell(answer: Answer) -> None:
 
 def emit(lines: list[bytes]) -> None:
     for line in lines:
-        sys.stdout.write(harmless(line.decode("utf-8", "backslashreplace")) + "\n")
+        sys.stdout.write(escaped(line.decode("utf-8", "backslashreplace")) + "\n")
     sys.stdout.flush()
 
 

@@ -22,7 +22,7 @@ from typing import Any
 from sglangctl.proc import procfs
 from sglangctl.state.paths import Paths
 from sglangctl.util.errors import Failed
-from sglangctl.util.terminal import harmless
+from sglangctl.util.terminal import escaped
 
 LOCK = "run/sglangctl-switch.lock"
 WRITTEN_S = 1.0
@@ -91,7 +91,7 @@ def holder(paths: Paths) -> Holder | None:
     Reading never blocks a holder."""
     try:
         document: Any = json.loads((paths.root / LOCK).read_text(encoding="utf-8"))
-        found = Holder(**{**document, "what": harmless(str(document["what"]))})
+        found = Holder(**{**document, "what": escaped(str(document["what"]))})
     except (OSError, ValueError, TypeError, KeyError):
         return None
     process = procfs.stat(found.pid) if isinstance(found.pid, int) else None

@@ -9,7 +9,7 @@ from typing import Any
 from sglangctl.free import notes
 from sglangctl.free.model import Plan
 from sglangctl.state.release import State
-from sglangctl.util.terminal import harmless
+from sglangctl.util.terminal import escaped
 from sglangctl.util.values import mapping, text
 
 
@@ -63,7 +63,7 @@ def of(state: State, plan: Plan, rollback: bool) -> Before:
 
 def line(before: Before, name: str, to: str) -> str:
     """What the host goes back to if release `to` of engine `name` does not become ready."""
-    return harmless(f"if {name} does not become ready: {_side(before, to)}")
+    return escaped(f"if {name} does not become ready: {_side(before, to)}")
 
 
 def _side(before: Before, to: str) -> str:

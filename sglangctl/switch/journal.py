@@ -15,7 +15,7 @@ from sglangctl.state.paths import Paths
 from sglangctl.switch import unit
 from sglangctl.util import os_errors
 from sglangctl.util.errors import Failed
-from sglangctl.util.terminal import harmless
+from sglangctl.util.terminal import escaped
 
 KEPT = 20
 """Journals of switches that are kept, an engine."""
@@ -33,7 +33,7 @@ class Record:
         self._writer.write(time.monotonic() - self._began, kind, **fields)
 
     def say(self, line: str) -> None:
-        line = harmless(line)
+        line = escaped(line)
         self.emit("step", name="switch", text=line)
         # The journal has it: a terminal that is gone must not end a switch half-way.
         with suppress(OSError):

@@ -22,7 +22,7 @@ from sglangctl.switch.stop import stop, stop_by_name
 from sglangctl.systemd import systemctl
 from sglangctl.systemd.unit_names import RESUME, engine_unit, watch_unit
 from sglangctl.util.errors import Failed
-from sglangctl.util.terminal import harmless
+from sglangctl.util.terminal import escaped
 
 RM_S = 3600.0
 """A limit for what hangs, not for what is large."""
@@ -138,7 +138,7 @@ def weights_stay(path: Path) -> str | None:
     found = ownership.weights_in(path)
     if found is None:
         return None
-    return harmless(f"{path} stays: there are weights in it ({found})")
+    return escaped(f"{path} stays: there are weights in it ({found})")
 
 
 def other_engines(name: str, paths: Paths) -> list[str]:
@@ -188,7 +188,7 @@ def remove_tree(folder: Path) -> None:
     if not result.ok or os.path.lexists(folder):
         said = (result.stderr.strip().splitlines() or ["rm gave no reason"])[0]
         raise Failed(
-            harmless(f"{folder} cannot be removed: {said}; put that right, then run it again")
+            escaped(f"{folder} cannot be removed: {said}; put that right, then run it again")
         )
 
 

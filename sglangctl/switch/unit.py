@@ -31,8 +31,8 @@ def checked_ticket(ticket: str) -> str:
 def start(
     ticket: str, journal: Path, config: str | None, arguments: Sequence[str], paths: Paths
 ) -> None:
-    """Start `sglangctl switch ARGUMENTS` in the unit; harmless when it is called twice with the
-    same ticket (the answer to the first call may have been lost).
+    """Start `sglangctl switch ARGUMENTS` in the unit; idempotent: a second call with the
+    same ticket changes nothing (the answer to the first one may have been lost).
 
     `journal` is what a follower reads; `config` is handed on in a file beside it.
     """

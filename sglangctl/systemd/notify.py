@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import socket
 
-from sglangctl.util.terminal import harmless
+from sglangctl.util.terminal import escaped
 
 
 def notify(*assignments: str) -> bool:
@@ -14,7 +14,7 @@ def notify(*assignments: str) -> bool:
     if not address.startswith(("/", "@")):
         return False
     name = "\0" + address[1:] if address[0] == "@" else address
-    text = "\n".join(harmless(assignment) for assignment in assignments)
+    text = "\n".join(escaped(assignment) for assignment in assignments)
     with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM | socket.SOCK_CLOEXEC) as out:
         try:
             out.sendto(text.encode(), name)

@@ -16,7 +16,7 @@ CONTROL = re.compile(
 )
 
 
-def harmless(text: str) -> str:
+def escaped(text: str) -> str:
     """One line of text with every control character written out (`\\x1b`, `\\n`, `\\u202e`)."""
     return CONTROL.sub(_written_out, text)
 

@@ -19,7 +19,7 @@ from sglangctl.state.paths import Paths
 from sglangctl.systemd import unit_run
 from sglangctl.systemd.notify import notify
 from sglangctl.util.errors import Unusable
-from sglangctl.util.terminal import harmless
+from sglangctl.util.terminal import escaped
 from sglangctl.watch.collect import End
 from sglangctl.watch.follow_run import Follow
 from sglangctl.watch.logtail import Logtail
@@ -166,4 +166,4 @@ def systemd_here() -> bool:
 
 def _show(text: str) -> None:
     if not notify(f"STATUS={text}"):
-        print(harmless(text), file=sys.stderr, flush=True)
+        print(escaped(text), file=sys.stderr, flush=True)

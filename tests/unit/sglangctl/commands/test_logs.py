@@ -1,4 +1,4 @@
-"""`sglangctl logs`: masked, harmless, across rotations."""
+"""`sglangctl logs`: masked, escaped, across rotations."""
 
 from __future__ import annotations
 

@@ -287,11 +287,11 @@ def test_a_container_is_stopped_through_its_engine_only_if_named() -> None:
 
 def test_the_plan_is_a_document_and_harmless_text() -> None:
     nasty = holder(99, "engine", title="VLLM::\\x1b[31m", command=("VLLM::\x1b[31m",))
-    made = plan(replace(nasty, title=terminal.harmless("VLLM::\x1b[31m\n$(reboot)")))
+    made = plan(replace(nasty, title=terminal.escaped("VLLM::\x1b[31m\n$(reboot)")))
     document = json.loads(json.dumps(plan_document(made)))
     assert document["refused"][0]["class"] == "engine"
     assert document["lines"] == plan_lines(made)
-    assert all(line == terminal.harmless(line) for line in plan_lines(made))
+    assert all(line == terminal.escaped(line) for line in plan_lines(made))
 
 
 def test_what_cannot_be_known_is_said() -> None:

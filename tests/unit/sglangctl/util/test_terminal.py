@@ -7,12 +7,12 @@ import unicodedata
 from hypothesis import given
 from hypothesis import strategies as st
 
-from sglangctl.util.terminal import cut, harmless, without_ansi
+from sglangctl.util.terminal import cut, escaped, without_ansi
 
 
 @given(st.text(alphabet=st.characters(codec=None)))
 def test_nothing_that_steers_is_left(text: str) -> None:
-    shown = harmless(text)
+    shown = escaped(text)
     shown.encode("utf-8")
     for character in shown:
         assert character == "\t" or unicodedata.category(character) not in ("Cc", "Cs", "Zl", "Zp")
@@ -21,11 +21,11 @@ def test_nothing_that_steers_is_left(text: str) -> None:
 
 def test_plain_text_stays() -> None:
     text = 'Grüße, 東京, "$(reboot)" \\ `x`\ttab 🙂'
-    assert harmless(text) == text
+    assert escaped(text) == text
 
 
 def test_what_was_there_can_be_seen() -> None:
-    assert harmless("a\x1b[2J\nb\rc\u202e") == "a\\x1b[2J\\nb\\rc\\u202e"
+    assert escaped("a\x1b[2J\nb\rc\u202e") == "a\\x1b[2J\\nb\\rc\\u202e"
 
 
 def test_ansi_is_taken_out() -> None:

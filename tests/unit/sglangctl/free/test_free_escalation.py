@@ -350,7 +350,7 @@ def test_jit_locks_only_when_nobody_holds_them_and_of_that_user(tmp_path: Path) 
     for name in ("stale", "held", "foreign"):
         (cache / name).mkdir(parents=True)
         (cache / name / "lock").touch()
-    (cache / "stale/kernel.lock").touch()  # of flock: harmless, not ours to judge
+    (cache / "stale/kernel.lock").touch()  # of flock: not judged here
     os.chown(cache / "foreign/lock", 65534, 65534)
     caches = leftovers.caches_of({"HOME": str(tmp_path / "home")})
     assert caches == [str(tmp_path / "home/.cache/flashinfer")]
