@@ -1,4 +1,4 @@
-"""What each rung of the kernel ladder costs, and what a build takes of memory.
+"""What each step of choosing a kernel costs, and what a build takes of memory.
 
     python3 -m benchmarks.kernel --tools WHEELS [--stock FOLDER] [--arch 120a] [--heavy 20000]
         [--evidence]

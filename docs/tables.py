@@ -128,7 +128,7 @@ def causes() -> str:
     return table(("Cause", "What it means", "Next step", "Evidence, or where it was seen"), rows)
 
 
-def words(title: str, meanings: dict[str, str]) -> str:
+def meanings_table(title: str, meanings: dict[str, str]) -> str:
     """A table of names and what each of them means."""
     return table((title, "Meaning"), ((f"`{name}`", text) for name, text in meanings.items()))
 
@@ -168,8 +168,8 @@ TABLES: dict[str, Callable[[], str]] = {
     "limits-keys": lambda: keys_of("engine", "readiness", "limits"),
     "base-variables": base_variables,
     "nccl-profiles": nccl_profiles,
-    "phases": lambda: words("Phase", PHASES),
-    "outcomes": lambda: words("Outcome", OUTCOMES),
+    "phases": lambda: meanings_table("Phase", PHASES),
+    "outcomes": lambda: meanings_table("Outcome", OUTCOMES),
     "causes": causes,
     "checks": checks,
     "layers": layers,

@@ -221,9 +221,9 @@ def _defect(error: Exception, name: str) -> str:
         frame = frame.tb_next
     code = frame.tb_frame.f_code if frame is not None else None
     place = f" ({code.co_filename}:{frame.tb_lineno})" if code is not None and frame else ""
-    words = escaped(f"{type(error).__name__}: {error}{place}")
+    message = escaped(f"{type(error).__name__}: {error}{place}")
     return (
-        f"internal error: {words}; please report it with what "
+        f"internal error: {message}; please report it with what "
         f"{TRACEBACK}=1 sglangctl {name} ... prints"
     )
 

@@ -105,9 +105,9 @@ def _explain(error: jsonschema.ValidationError, report: Report) -> None:
 def _meant_key(key: str, schema: dict[str, Any]) -> str | None:
     """The key that was probably meant, where it is another engine's word or a flag."""
     known = list(schema["properties"])
-    words = schema.get("x-meant", {})
+    meant = schema.get("x-meant", {})
     flag = key.replace("_", "-")
-    if near := words.get(key.replace("-", "_")) or closest(key, known):
+    if near := meant.get(key.replace("-", "_")) or closest(key, known):
         return str(near)
     return f"flags.{flag}" if "flags" in known and flag in FLAGS else None
 

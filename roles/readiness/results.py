@@ -154,9 +154,9 @@ def lines(result: Result) -> list[str]:
 
 def failed_checks(checks: Sequence[Mapping[str, Any]]) -> list[str]:
     """One line for each check that is not passed."""
-    words = {False: "not ok", None: "could not be checked"}
+    marks = {False: "not ok", None: "could not be checked"}
     return [
-        escaped(f"{check.get('name')}: {words[check.get('passed')]}: {check.get('detail')}")
+        escaped(f"{check.get('name')}: {marks[check.get('passed')]}: {check.get('detail')}")
         for check in checks
         if check.get("passed") in (False, None)
     ]

@@ -61,9 +61,9 @@ def drift_of(engine: Mapping[str, Any], name: str) -> Drift:
             *(["is enabled"] if states[1] in ENABLED else []),
         ]
         if again:
-            words = " and ".join(again)
+            found_again = " and ".join(again)
             verb = "stop and disable" if "runs" in again else "disable"
-            replaced.append(f"{unit}, which {name} replaces, {words} again: {verb} it")
+            replaced.append(f"{unit}, which {name} replaces, {found_again} again: {verb} it")
     own = engine.get("unit") or {}
     disabled = []
     # After a failed switch it is disabled on purpose: an engine that runs unproven is not committed.

@@ -84,7 +84,7 @@ def lines(name: str, found: Judged) -> list[str]:
     if found.against is None:
         shown.append("nothing was accepted for this model on this hardware yet")
     else:
-        shown.append(f"accepted on {accepted.words(found.against.get('time'))}:")
+        shown.append(f"accepted on {accepted.text_or_dash(found.against.get('time'))}:")
         shown += [f"  {line}" for line in accepted.described(found.against)]
     shown += [f"slower: {line}" for line in found.comparison.worse]
     shown += [f"too much noise to tell: {line}" for line in found.comparison.unsure]
@@ -103,7 +103,9 @@ def history(kept: list[dict[str, object]]) -> list[str]:
         return ["nothing was accepted yet"]
     shown = []
     for entry in kept:
-        texts = [accepted.words(entry.get(key)) for key in ("time", "version", "release")]
-        shown.append("  ".join([*texts[:2], texts[2][:12], accepted.words(entry.get("hardware"))]))
+        texts = [accepted.text_or_dash(entry.get(key)) for key in ("time", "version", "release")]
+        shown.append(
+            "  ".join([*texts[:2], texts[2][:12], accepted.text_or_dash(entry.get("hardware"))])
+        )
         shown += [f"  {line}" for line in accepted.described(entry)]
     return shown

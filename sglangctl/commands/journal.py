@@ -56,9 +56,9 @@ def print_list(name: str, paths: Paths) -> int:
     for start in starts.names(paths.starts(name)):
         verdict = starts.last_verdict(paths.starts(name) / start / starts.JOURNAL)
         cause = (verdict or {}).get("cause")
-        words = [starts.outcome_of(verdict), *([escaped(str(cause))] if cause else [])]
+        parts = [starts.outcome_of(verdict), *([escaped(str(cause))] if cause else [])]
         by = (verdict or {}).get("stopped_by")
-        print(start, *([render.stopped(by)] if isinstance(by, str) else words))
+        print(start, *([render.stopped(by)] if isinstance(by, str) else parts))
     return 0
 
 

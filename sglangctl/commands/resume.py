@@ -29,7 +29,9 @@ def run(args: argparse.Namespace) -> int:
         try:
             done = transaction.at_boot(name, paths)
         except (Failed, OSError) as error:
-            print(escaped(f"sglangctl resume: {name}: {os_errors.words(error)}"), file=sys.stderr)
+            print(
+                escaped(f"sglangctl resume: {name}: {os_errors.describe(error)}"), file=sys.stderr
+            )
             status = 1
         else:
             if done:

@@ -47,10 +47,10 @@ def run(args: argparse.Namespace) -> int:
 def as_text(report: Report) -> str:
     """For a terminal; what the engine said is escaped."""
     width = max((len(check.name) for check in report.checks), default=0)
-    words: dict[Any, str] = {True: "ok", False: "NOT OK", None: "?"}
+    marks: dict[Any, str] = {True: "ok", False: "NOT OK", None: "?"}
     lines = [report.sentence]
     lines += [
-        f"  {check.name:<{width}}  {words[check.passed]:<6}  {check.detail}"
+        f"  {check.name:<{width}}  {marks[check.passed]:<6}  {check.detail}"
         for check in report.checks
     ]
     if report.text:

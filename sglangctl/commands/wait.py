@@ -21,7 +21,7 @@ from sglangctl.state.config import load_engine
 from sglangctl.state.paths import Paths
 from sglangctl.util.terminal import cut, escaped
 from sglangctl.util.values import digits
-from sglangctl.watch.logtail import OWN_WORDS
+from sglangctl.watch.logtail import WAIT_PREFIX
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -50,7 +50,7 @@ def run(args: argparse.Namespace) -> int:
 
 def _ended(failed: Sequence[str]) -> int:
     for line in failed:
-        print(OWN_WORDS + cut(escaped(line), 400), file=sys.stderr)
+        print(WAIT_PREFIX + cut(escaped(line), 400), file=sys.stderr)
     return 1 if failed else 0
 
 

@@ -155,12 +155,12 @@ def _model(expected: Expected, facts: Facts) -> Check:
     return Check("model", False, f"{serves}, not {expected.served_name}")
 
 
-def _paths(facts: Facts, words: str) -> Check:
+def _paths(facts: Facts, walked: str) -> Check:
     if facts.paths_fault:
         return Check("paths", False, facts.paths_fault)
     if facts.paths_slow:
         return Check("paths", False, "; ".join(facts.paths_slow), degrades=True)
-    return Check("paths", True, words)
+    return Check("paths", True, walked)
 
 
 def _speculation(expected: Expected, facts: Facts) -> Check:

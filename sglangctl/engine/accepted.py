@@ -128,7 +128,7 @@ def compare(load: Load, against: Mapping[str, Any] | None, tolerance: float) -> 
         if old is None:
             continue
         at_once = "one at a time" if speed.concurrency == 1 else f"{speed.concurrency} at once"
-        for words, field, percentile, least_s in COMPARED:
+        for label, field, percentile, least_s in COMPARED:
             now_s, then_s = getattr(speed, field), getattr(old, field)
             error = _both(speed, old, percentile)
             if not now_s or not then_s or now_s - then_s <= least_s:
@@ -137,7 +137,7 @@ def compare(load: Load, against: Mapping[str, Any] | None, tolerance: float) -> 
             if share >= 1.0 - tolerance:
                 continue
             line = (
-                f"{at_once}: {now_s * 1000:.1f} ms {words}, accepted were {then_s * 1000:.1f} ms "
+                f"{at_once}: {now_s * 1000:.1f} ms {label}, accepted were {then_s * 1000:.1f} ms "
                 f"({100 * (1 - share):.0f} % slower, tolerance {100 * tolerance:.0f} %)"
             )
             sure = share + SURE * error * share < 1.0 - tolerance
@@ -212,16 +212,16 @@ def described(entry: Mapping[str, Any]) -> list[str]:
     for speed in speeds_of(entry):
         count = "1 at a time" if speed.concurrency == 1 else f"{speed.concurrency} at once"
         parts = [f"{speed.tokens_per_s or 0:.1f} tokens/s"]
-        for words, values in (
+        for label, values in (
             ("first token", (speed.first_p50_s, speed.first_p95_s)),
             ("between tokens", (speed.gap_p50_s, speed.gap_p95_s, speed.gap_p99_s)),
         ):
             shown = " / ".join("?" if value is None else f"{value * 1000:.1f}" for value in values)
-            parts.append(f"{words} {shown} ms")
+            parts.append(f"{label} {shown} ms")
         lines.append(f"{count:<12} {', '.join(parts)}")
     return lines
 
 
-def words(value: Any) -> str:
+def text_or_dash(value: Any) -> str:
     """A field of an entry as text."""
     return text(value) or "-"

@@ -219,9 +219,9 @@ class Stream:
                 self.first_s = seconds if self.first_s is None else self.first_s
                 self.last_s = seconds
 
-    def _odd(self, words: str, data: bytes) -> None:
+    def _odd(self, fault: str, data: bytes) -> None:
         begin = self._mask(data.decode("utf-8", "backslashreplace"))[:60]
-        self.error = self.error or f"a piece of the answer {words}: {begin}"
+        self.error = self.error or f"a piece of the answer {fault}: {begin}"
 
     def _speculation(self, chunk: dict[str, Any]) -> None:
         extension = chunk.get("sglext")

@@ -77,9 +77,11 @@ def of(where: Endpoint, timeout_s: float) -> Kind:
         info = mapping(answer.json()) if answer.status == 200 else {}
         if info.get("is_generation") is not False:
             return CHATTING
-        names = info.get("architectures")
-        words = [name for name in names if isinstance(name, str)] if isinstance(names, list) else []
-        scores = any(mark in name for name in words for mark in SCORES)
+        listed = info.get("architectures")
+        names = (
+            [name for name in listed if isinstance(name, str)] if isinstance(listed, list) else []
+        )
+        scores = any(mark in name for name in names for mark in SCORES)
         return SCORE if scores else EMBEDDING
     return CHATTING
 
@@ -93,10 +95,10 @@ def without_template(answer: Generation) -> bool:
 def judged(kind: Kind, answer: Answer, where: Endpoint) -> Generation:
     """An answer of numbers, in the shape that a proof has."""
     if answer.status != 200:
-        words = f"{kind.path} answered {answer.status}: {message_of(answer.body, where.mask)}"
+        failed = f"{kind.path} answered {answer.status}: {message_of(answer.body, where.mask)}"
         if answer.status is None:
-            words = f"no complete answer within {answer.seconds:.1f} s ({answer.error})"
-        return Generation(answer.status, answer.error, answer.seconds, text_ok=False, fault=words)
+            failed = f"no complete answer within {answer.seconds:.1f} s ({answer.error})"
+        return Generation(answer.status, answer.error, answer.seconds, text_ok=False, fault=failed)
     document = answer.json()
     found = vectors(document)
     fault = fault_of(found)

@@ -62,7 +62,7 @@ def gather(
     owner = port_owner.find(
         config.port, config.listen, [process.pid for process in processes], main_pid
     )
-    port_ours, port_words = _port(config, owner, main)
+    port_ours, port_text = _port(config, owner, main)
     say("asking /health")
     health = ask(where, "/health", config.limits.http_timeout_s)
     models = ask(where, "/v1/models", config.limits.http_timeout_s)
@@ -74,7 +74,7 @@ def gather(
     if faulty:
         # A debugger stops a process for a moment: what a second look finds too counts.
         again = wrong(collector.sample(pids))
-        faulty = tuple(words for words in faulty if words in again)
+        faulty = tuple(fault for fault in faulty if fault in again)
     # Where nobody can see whose port it is, the key is not sent, and a refusal would prove nothing.
     answers = port_ours if where.api_key else port_ours is not False
     if health.status == 200 and answers and not faulty:
@@ -100,14 +100,14 @@ def gather(
     facts = Facts(
         main_alive=main is not None and main.state not in procfs.DEAD,
         port_ours=port_ours,
-        port_owner=port_words,
+        port_owner=port_text,
         health=health.status,
         health_error=health.error,
         served_models=served_models(models, where.mask),
         ranks_alive=ranks_alive(processes),
         ranks_wrong=faulty,
         generation_ok=generation.text_ok if generation else None,
-        generation_fault=_generation_words(generation),
+        generation_fault=_generation_text(generation),
         speculative=speculative,
         speculative_faults=faults,
         accept_length=acceptance.length if acceptance else None,
@@ -170,10 +170,10 @@ def speculation(
         ("topk", declared.topk, "speculative_eagle_topk"),
         ("draft tokens", declared.draft_tokens, "speculative_num_draft_tokens"),
     )
-    for words, wanted, key in pairs:
+    for label, wanted, key in pairs:
         found = document.get(key)
         if wanted is not None and found is not None and found != wanted:
-            faults.append(f"{words} {mask(str(found))[:200]}, declared is {wanted}")
+            faults.append(f"{label} {mask(str(found))[:200]}, declared is {wanted}")
     return running, tuple(faults)
 
 
@@ -207,16 +207,16 @@ def _named(pid: int | None) -> str:
     return f"pid {pid} ({' '.join(mask_argv(procfs.cmdline(pid)))[:60] or 'gone'})"
 
 
-def _generation_words(generation: Generation | None) -> str | None:
+def _generation_text(generation: Generation | None) -> str | None:
     if generation is None:
         return "not asked"
     if not generation.text_ok:
         return generation.fault
     if generation.tokens is None:
         return f"{generation.text} after {generation.seconds:.2f} s"
-    words = [f"{generation.tokens} tokens"]
+    parts = [f"{generation.tokens} tokens"]
     if generation.tokens_per_s is not None:
-        words.append(f"{generation.tokens_per_s:.1f} tokens/s")
+        parts.append(f"{generation.tokens_per_s:.1f} tokens/s")
     if generation.ttft_s is not None:
-        words.append(f"first token after {generation.ttft_s:.2f} s")
-    return ", ".join(words)
+        parts.append(f"first token after {generation.ttft_s:.2f} s")
+    return ", ".join(parts)

@@ -70,11 +70,11 @@ def _locks(caches: Iterable[tuple[str, int]]) -> Iterator[Leftover]:
         elif lock.uid not in owners:
             yield Leftover("jit-lock", lock.path, f"of another user ({lock.uid}): left alone")
         elif jit_locks.remove(lock):
-            words = "a build that was killed left it, nobody holds it"
-            yield Leftover("jit-lock", lock.path, words, removed=True)
+            note = "a build that was killed left it, nobody holds it"
+            yield Leftover("jit-lock", lock.path, note, removed=True)
         elif os.path.lexists(lock.path):
-            words = "it was taken meanwhile, or cannot be removed: left alone"
-            yield Leftover("jit-lock", lock.path, words)
+            note = "it was taken meanwhile, or cannot be removed: left alone"
+            yield Leftover("jit-lock", lock.path, note)
 
 
 def _caches(pid: int) -> Iterator[str]:
@@ -105,6 +105,6 @@ def _unlinked(segment: shm.Segment, reason: str) -> Leftover:
     try:
         shm.unlink(segment)
     except OSError as error:
-        words = f"{reason}, but it cannot be removed: {error.strerror or error}"
-        return Leftover("shm", segment.path, words)
+        note = f"{reason}, but it cannot be removed: {error.strerror or error}"
+        return Leftover("shm", segment.path, note)
     return Leftover("shm", segment.path, reason, removed=True)

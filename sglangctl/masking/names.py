@@ -48,12 +48,12 @@ def is_secret_name(name: str) -> bool:
     """Whether a flag's or variable's name says that its value is a secret."""
     if name in ("PWD", "OLDPWD"):
         return False
-    words = _words(name)
-    if _SECRET.search(words):
-        return not _NO_PASSWORD.search(words)
-    if "token" in words:
-        return not _NO_TOKEN.search(words)
-    key = _KEY.search(words) if _VARIABLE.fullmatch(name) else None
+    spaced = _words(name)
+    if _SECRET.search(spaced):
+        return not _NO_PASSWORD.search(spaced)
+    if "token" in spaced:
+        return not _NO_TOKEN.search(spaced)
+    key = _KEY.search(spaced) if _VARIABLE.fullmatch(name) else None
     return key is not None and not _NO_KEY.fullmatch(key[1])
 
 

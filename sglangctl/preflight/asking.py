@@ -84,8 +84,8 @@ def derived(unit: str, current: str, release: str, venv: str, folder: Path, limi
     """The text of the unit that asks. `current` and `release`: paths that end in a slash."""
     service = unit.partition("\n[Service]\n")[2].partition("\n[")[0].replace(current, release)
     launch = f"ExecStart={venv}/bin/python -m sglang.launch_server "
-    words = next((line for line in service.split("\n") if line.startswith(launch)), None)
-    if words is None:
+    line = next((line for line in service.split("\n") if line.startswith(launch)), None)
+    if line is None:
         raise Unusable("the release's unit does not start sglang.launch_server")
     kept = [
         line
@@ -97,7 +97,7 @@ def derived(unit: str, current: str, release: str, venv: str, folder: Path, limi
         "[Service]",
         *kept,
         "Type=oneshot",
-        f"ExecStart={venv}/bin/python {folder}/ask.py {words[len(launch) :]}",
+        f"ExecStart={venv}/bin/python {folder}/ask.py {line[len(launch) :]}",
         f"TimeoutStartSec={limit_s:g}",
         f"TimeoutStopSec={STOP_S:g}",
         "Nice=5",

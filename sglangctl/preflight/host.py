@@ -125,7 +125,7 @@ def reboot(file: Path) -> Iterator[Finding]:
 def _libc() -> tuple[int, ...] | None:
     """Of this process; None where the C library is another than glibc."""
     try:
-        words = os.confstr("CS_GNU_LIBC_VERSION") or ""
+        version = os.confstr("CS_GNU_LIBC_VERSION") or ""
     except (ValueError, OSError):
         return None
-    return parts(words)[:2] or None
+    return parts(version)[:2] or None

@@ -27,7 +27,7 @@ class Parsed(Exception):
 
 
 def main() -> None:
-    words = sys.argv[1:]
+    argv = sys.argv[1:]
     answers = os.fdopen(os.dup(1), "w", encoding="utf-8", errors="backslashreplace")
     os.dup2(2, 1)
     # As `python -m` has it: the folder in which the engine starts.
@@ -42,7 +42,7 @@ def main() -> None:
         tell(step="version", version=metadata.version("sglang"))
     except metadata.PackageNotFoundError:
         tell(step="version", version=None)
-    said = arguments(words)
+    said = arguments(argv)
     tell(step="arguments", **said)
     for name in ENGINE if "missing" not in said else ():
         found = imported(name)
@@ -64,7 +64,7 @@ def closed_caches() -> "list[str]":
     return sorted(set(closed))
 
 
-def arguments(words: "list[str]") -> "dict[str, Any]":
+def arguments(argv: "list[str]") -> "dict[str, Any]":
     """What the engine's own parser says of its command line; it stops before it looks at GPUs."""
     try:
         module: Any = import_module("sglang.srt.server_args")
@@ -82,7 +82,7 @@ def arguments(words: "list[str]") -> "dict[str, Any]":
         module.ServerArgs.from_cli_args = staticmethod(stop)
         load_plugins()
         with redirect_stderr(said):
-            module.prepare_server_args(words)
+            module.prepare_server_args(argv)
     except Parsed:
         return {"error": None}
     except SystemExit:

@@ -110,15 +110,15 @@ def _arguments(said: dict[str, Any], masker: Masker) -> Iterator[Finding]:
 
 
 def _import(line: dict[str, Any], name: str, venv: str, masker: Masker) -> Iterator[Finding]:
-    kind, words = str(line.get("error")), str(line.get("text") or "")
+    kind, message = str(line.get("error")), str(line.get("text") or "")
     missing = text(line.get("missing")) or ""
     wanted = str(line.get("wanted") or "sglang.srt.server_args")
     if kind == "ModuleNotFoundError" and missing and f"{wanted}.".startswith(f"{missing}."):
         # Another release than those we know, or a stand-in: nothing is wrong with that.
         yield finding("engine-unchecked", INFO, f"imports were not checked: no {_shown(missing)}")
         return
-    sentence = _shown(masker.mask(f"{kind}: {words}"))
-    named = classify(f"{kind}: {words}", Context(), exception=True)
+    sentence = _shown(masker.mask(f"{kind}: {message}"))
+    named = classify(f"{kind}: {message}", Context(), exception=True)
     cause = CAUSES[named.cause] if named and named.cause in CAUSES else None
     place = f" (in {_shown(str(line['file']))})" if line.get("file") else ""
     yield finding(
@@ -131,20 +131,20 @@ def _import(line: dict[str, Any], name: str, venv: str, masker: Masker) -> Itera
 
 def _unended(answer: Answer, masker: Masker) -> Finding:
     last = [line for line in answer.text.splitlines() if line.strip()][-1:]
-    words = _shown(masker.mask(last[0])) if last else "it said nothing"
+    message = _shown(masker.mask(last[0])) if last else "it said nothing"
     if answer.result == "timeout":
-        seen = f"the engine's imports did not end within {asking.LIMIT_S:.0f} s ({words})"
+        seen = f"the engine's imports did not end within {asking.LIMIT_S:.0f} s ({message})"
         return finding("engine-unchecked", WARN, seen)
     return finding(
         "engine-imports",
         FAIL,
-        f"the engine's imports ended with {_shown(answer.result)}: {words}",
+        f"the engine's imports ended with {_shown(answer.result)}: {message}",
         "look at install.packages and the unit's `environment`",
     )
 
 
-def _shown(words: str) -> str:
-    line = escaped(" ".join(str(words).split()))
+def _shown(text: str) -> str:
+    line = escaped(" ".join(str(text).split()))
     return line if len(line) <= 600 else f"{line[:597]}..."
 
 

@@ -5,6 +5,6 @@ from __future__ import annotations
 import re
 
 
-def parts(words: str | None) -> tuple[int, ...]:
+def parts(version: str | None) -> tuple[int, ...]:
     """The first three numbers of a version; empty for None and for a text without numbers."""
-    return tuple(int(part) for part in re.findall(r"\d+", words or "")[:3])
+    return tuple(int(part) for part in re.findall(r"\d+", version or "")[:3])

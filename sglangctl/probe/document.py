@@ -166,7 +166,7 @@ class _Parts:
         try:
             value = reader()
         except (OSError, ValueError, KeyError) as error:
-            self._reasons[name] = os_errors.words(error) or type(error).__name__
+            self._reasons[name] = os_errors.describe(error) or type(error).__name__
             return None
         if value is None:
             self._reasons[name] = absent

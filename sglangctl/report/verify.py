@@ -91,8 +91,8 @@ def judged(
     elif decision.outcome == "degraded":
         status = 1 if config.readiness.degraded == "fail" else 0
         worst = next((check for check in decision.checks if check.passed is False), None)
-        words = f"{worst.name}: {worst.detail}" if worst else "see the checks"
-        sentence = f"{config.name} is degraded; {words}"
+        reason = f"{worst.name}: {worst.detail}" if worst else "see the checks"
+        sentence = f"{config.name} is degraded; {reason}"
     elif decision.failed:
         status = 1
         outcome, cause, phase, _ = last_word(config, paths)

@@ -126,8 +126,8 @@ def never_ran(config: EngineConfig) -> list[str] | None:
         return None
     found = why(config.unit, unit.result, unit.exit_status)
     if found is None:
-        words = f"{config.name} does not run: it was never started"
-        return [words, f"next: systemctl start {config.unit}"]
+        sentence = f"{config.name} does not run: it was never started"
+        return [sentence, f"next: systemctl start {config.unit}"]
     see = f"see: sglangctl status {config.name}; sglangctl logs {config.name}"
     return [f"{config.name} does not run: {found.sentence}", f"next: {found.next_step}", see]
 
@@ -143,12 +143,12 @@ def failure(config: EngineConfig, assessment: Assessment) -> list[str]:
 
         return [f"{config.name} was {stopped(assessment.stopped_by)}"]
     if assessment.outcome == "deadline":
-        words = f"was not serving after {config.limits.start_s:g} s (still {assessment.phase})"
+        outcome = f"was not serving after {config.limits.start_s:g} s (still {assessment.phase})"
     else:
-        words = f"does not serve: it failed while {assessment.phase}"
+        outcome = f"does not serve: it failed while {assessment.phase}"
     cause = CAUSES.get(assessment.cause or "")
     because = f": {cause.sentence} ({cause.name})" if cause else ""
-    lines = [f"{config.name} {words}{because}", *(f"> {line}" for line in assessment.evidence)]
+    lines = [f"{config.name} {outcome}{because}", *(f"> {line}" for line in assessment.evidence)]
     if cause is not None:
         lines.append(f"next: {cause.next_for(config.name)}")
     see = f"see: sglangctl status {config.name}; evidence: sglangctl bundle {config.name}"

@@ -156,8 +156,8 @@ def _added(site: Path) -> list[Path]:
             lines = file.read_text(encoding="utf-8").splitlines()
         except (OSError, ValueError):
             continue
-        words = [line.strip() for line in lines]
-        found += [site / word for word in words if word and not word.startswith(("#", "import"))]
+        entries = [line.strip() for line in lines]
+        found += [site / word for word in entries if word and not word.startswith(("#", "import"))]
     return [folder for folder in found if folder.is_dir()]
 
 

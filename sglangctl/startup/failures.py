@@ -222,7 +222,7 @@ class Failures:
         elif rank is not None:
             exception = _HIT.match(text) is not None and "Error: " in text
         finding = classify(text, context, exception)
-        if any(words in text for words in _BIND):
+        if any(part in text for part in _BIND):
             self._said(Crash(t, "bind", text))
         if finding is None:
             return

@@ -53,11 +53,11 @@ def _load(fields: Mapping[str, Any]) -> dict[str, Any]:
 
     fault = text(fields.get("fault"))
     before = text(fields.get("compared_with"))
-    words = f"as fast as accepted on {printable(before)}" if before else "the first of its kind"
+    summary = f"as fast as accepted on {printable(before)}" if before else "the first of its kind"
     if lines("unsure"):
-        words = f"too much noise to tell: {'; '.join(lines('unsure'))}"
+        summary = f"too much noise to tell: {'; '.join(lines('unsure'))}"
     worse = (f"the load was not completed: {printable(fault)}",) if fault else lines("worse")
-    return {"load": words, "load_worse": worse, "load_fails": fields.get("fail") is True}
+    return {"load": summary, "load_worse": worse, "load_fails": fields.get("fail") is True}
 
 
 def _paths(fields: Mapping[str, Any]) -> dict[str, Any]:

@@ -105,9 +105,9 @@ class Readiness:
     @property
     def asked(self) -> str:
         """What a proof is asked for, as a short digest: it proves nothing else."""
-        words: list[Any] = [self.prompt, self.expect, self.max_tokens, self.min_accept_length]
-        words += [self.warm, self.first_token_s]
-        return f"{zlib.crc32(json.dumps(words).encode()):08x}"
+        values: list[Any] = [self.prompt, self.expect, self.max_tokens, self.min_accept_length]
+        values += [self.warm, self.first_token_s]
+        return f"{zlib.crc32(json.dumps(values).encode()):08x}"
 
 
 @dataclass(frozen=True)

@@ -37,7 +37,7 @@ def describe(path: str, wanted: str | None = None) -> dict[str, Any]:
     except (FileNotFoundError, NotADirectoryError):
         return {"kind": "absent"}
     except OSError as error:
-        return {"kind": "unknown", "reason": os_errors.words(error)}
+        return {"kind": "unknown", "reason": os_errors.describe(error)}
     facts: dict[str, Any] = {
         "mode": f"{stat.S_IMODE(status.st_mode):04o}",
         "owner": _name(pwd.getpwuid, status.st_uid),
@@ -59,7 +59,7 @@ def describe(path: str, wanted: str | None = None) -> dict[str, Any]:
         with open(path, "rb") as file:
             data = file.read()
     except OSError as error:
-        return {"kind": "unknown", "reason": os_errors.words(error), **facts}
+        return {"kind": "unknown", "reason": os_errors.describe(error), **facts}
     facts["sha256"] = hashlib.sha256(data).hexdigest()
     if wanted is not None and facts["sha256"] != wanted:
         facts["text"] = masked_text(data)

@@ -131,7 +131,7 @@ def read_state(name: str, paths: Paths) -> State | None:
         return None
     except (OSError, ValueError, TypeError, AttributeError) as error:
         raise Failed(
-            f"{path} cannot be read ({os_errors.words(error)}): move it away and deploy again"
+            f"{path} cannot be read ({os_errors.describe(error)}): move it away and deploy again"
         ) from None
 
 
@@ -271,7 +271,9 @@ def manifest(name: str, digest: str, paths: Paths) -> dict[str, Any]:
     try:
         document = json.loads((folder / "manifest.json").read_text(encoding="utf-8"))
     except (OSError, ValueError) as error:
-        raise Failed(f"the manifest of {digest} cannot be read: {os_errors.words(error)}") from None
+        raise Failed(
+            f"the manifest of {digest} cannot be read: {os_errors.describe(error)}"
+        ) from None
     if not isinstance(document, dict):
         raise Failed(f"the manifest of {digest} is not a mapping: deploy again")
     return document

@@ -294,7 +294,7 @@ def _failed(
 ) -> None:
     """Go back where something served before. Always raises: Failed says what serves now."""
     status = failure.status if isinstance(failure, Failed) else 1
-    why = os_errors.words(failure)
+    why = os_errors.describe(failure)
     first, *more = why.splitlines() or ["it failed"]
     if isinstance(failure, Stopped):
         _settled(engine, state, f"{first}; nothing was started again", paths)
@@ -305,9 +305,9 @@ def _failed(
         try:
             said = back.go_back(engine, state, first, paths, record)
         except (Failed, OSError) as worse:
-            _settled(engine, state, f"{first}; {os_errors.words(worse)}", paths)
+            _settled(engine, state, f"{first}; {os_errors.describe(worse)}", paths)
             raise Failed(
-                "\n".join([why, f"going back failed: {os_errors.words(worse)}"]), status
+                "\n".join([why, f"going back failed: {os_errors.describe(worse)}"]), status
             ) from None
         raise Failed("\n".join([first, said, *more]), status) from None
     if isinstance(failure, NotKept) and not failure.answers:

@@ -71,8 +71,8 @@ def spawn_step(status: int | None) -> str | None:
     """`203/EXEC: ...` for an exit status that is systemd's own: the program never ran."""
     if status is None or not 200 <= status <= 245:
         return None
-    name, words, _ = _STEPS.get(status, ("", "systemd could not start the program", ""))
-    return f"{status}{'/' if name else ''}{name}: {words}"
+    name, meaning, _ = _STEPS.get(status, ("", "systemd could not start the program", ""))
+    return f"{status}{'/' if name else ''}{name}: {meaning}"
 
 
 def why(unit: str, result: str, status: int | None) -> Why | None:
@@ -89,8 +89,8 @@ def why(unit: str, result: str, status: int | None) -> Why | None:
         following = _STEPS.get(status, ("", "", ""))[2] or look
         return Why(f"{unit} could not be started: {step}", following.replace("UNIT", unit))
     if result in _RESULTS:
-        words, following = _RESULTS[result]
-        return Why(f"{unit} failed: {words}", following.replace("UNIT", unit) or look)
+        meaning, following = _RESULTS[result]
+        return Why(f"{unit} failed: {meaning}", following.replace("UNIT", unit) or look)
     if status is None:
         return Why(f"{unit} failed before it had a main process ({result})", look)
     ended = f"signal {-status}" if status < 0 else f"exit status {status}"

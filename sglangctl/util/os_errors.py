@@ -7,7 +7,7 @@ import os
 
 _FULL = (errno.ENOSPC, errno.EDQUOT)
 _SUDO = (errno.EACCES, errno.EPERM)
-_WORDS = {
+_REASONS = {
     errno.ENOENT: "{path} does not exist",
     errno.ENOTDIR: "{path} cannot be reached: a part of it is not a folder",
     errno.EISDIR: "{path} is a folder",
@@ -32,14 +32,14 @@ def sentence(error: OSError) -> str:
         by = "by root either (a sandbox, or another file system)" if os.geteuid() == 0 else ""
         what = path or "something that it needs"
         return f"{what} cannot be read or written {by or 'by this user: run it with sudo'}"
-    known = _WORDS.get(error.errno or 0)
+    known = _REASONS.get(error.errno or 0)
     if known is not None and (path or "{path}" not in known):
         return known.format(path=path)
     reason = error.strerror or str(error) or type(error).__name__
     return f"{path}: {reason}" if path else reason
 
 
-def words(error: Exception) -> str:
+def describe(error: Exception) -> str:
     """`sentence` for an OSError, else the error's own message."""
     return sentence(error) if isinstance(error, OSError) else str(error)
 

@@ -29,7 +29,7 @@ from sglangctl.state.config import EngineConfig, Readiness
 from sglangctl.systemd import unit_run
 from sglangctl.watch import event_fields, missing_files
 from sglangctl.watch.jit_caches import JitCaches
-from sglangctl.watch.logtail import MARK_WORDS, OWN_WORDS, Logtail, Piece
+from sglangctl.watch.logtail import MARK_PREFIX, WAIT_PREFIX, Logtail, Piece
 from sglangctl.watch.recorder import Recorder
 
 LOG_S = 0.25
@@ -204,10 +204,10 @@ class Collection:
     def _log(self, pieces: list[Piece]) -> None:
         for piece in pieces:
             text = piece.text
-            if OWN_WORDS in text or MARK_WORDS in text:
+            if WAIT_PREFIX in text or MARK_PREFIX in text:
                 # What `sglangctl wait` said of a failure is not evidence of another.
                 lines = text.splitlines(keepends=True)
-                ours = (OWN_WORDS, MARK_WORDS)
+                ours = (WAIT_PREFIX, MARK_PREFIX)
                 text = "".join(line for line in lines if not line.startswith(ours))
             if text:
                 # Before the line: what it means depends on it.

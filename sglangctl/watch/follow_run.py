@@ -56,8 +56,8 @@ class Follow:
         self.config, self.paths, self.run = config, paths, run
         self._show = show
         # Right after exec, and of a process that has ended, /proc shows no argv.
-        words = [*secrets_in_argv(procfs.cmdline(run.main_pid)), *secrets_in_argv(list(started))]
-        masker = Masker([*secrets_of(paths.current(config.name)), *words])
+        secrets = [*secrets_in_argv(procfs.cmdline(run.main_pid)), *secrets_in_argv(list(started))]
+        masker = Masker([*secrets_of(paths.current(config.name)), *secrets])
         tail.mask = masker.mask
         self.file, self._writer, resumed = open_start(config, paths, run)
         self._recorder = Recorder(Startup(config.limits), self._writer, self._changed, self._lost)
@@ -208,14 +208,14 @@ class Follow:
             self._unresponsive_t = None
         elif self._unresponsive_t is None:
             self._unresponsive_t = assessment.t
-        words = [assessment.outcome, f"phase {assessment.phase}"]
+        parts = [assessment.outcome, f"phase {assessment.phase}"]
         if assessment.stopped_by:
-            words[0] = render.stopped(assessment.stopped_by)
+            parts[0] = render.stopped(assessment.stopped_by)
         elif assessment.cause:
-            words.append(f"cause {assessment.cause}")
+            parts.append(f"cause {assessment.cause}")
         if assessment.progress:
-            words.append(assessment.progress)
-        self._show(f"{self.config.name}: {', '.join(words)}")
+            parts.append(assessment.progress)
+        self._show(f"{self.config.name}: {', '.join(parts)}")
 
     def _restart_if_due(self) -> None:
         """Restart an engine that no longer answers, where the inventory wants that: the stacks

@@ -34,11 +34,11 @@ KEPT_BACK = 1024
 """Characters of a huge line that stay behind, so that no secret (shorter than this) is cut."""
 LOOK_BACK = 8 << 20
 """Bytes of an old log searched for the beginning of a run that nobody watched."""
-OWN_WORDS = "sglangctl wait: "
+WAIT_PREFIX = "sglangctl wait: "
 """How lines begin that `sglangctl wait` adds to the engine's log (it shares the unit's output)."""
-MARK_WORDS = "sglangctl: start "
+MARK_PREFIX = "sglangctl: start "
 """How the line begins that the unit writes before each start (ExecStartPre)."""
-MARK = re.compile(rf"^{MARK_WORDS}([0-9a-f]{{32}})\n", re.M)
+MARK = re.compile(rf"^{MARK_PREFIX}([0-9a-f]{{32}})\n", re.M)
 STAMP = re.compile(rb"\[(\d{4}-\d\d-\d\d \d\d:\d\d:\d\d)")
 """Anywhere in a line: it may stand behind a progress bar that a killed start left unfinished."""
 
@@ -204,10 +204,10 @@ class Logtail:
         self._give(pieces, everything=True)
         if self._fenced:
             return
-        words = f"sglangctl: {goal - self._offset} bytes of the log are skipped\n"
+        note = f"sglangctl: {goal - self._offset} bytes of the log are skipped\n"
         self._offset = goal
         self._decoder.reset()
-        pieces.append(Piece(words, goal))
+        pieces.append(Piece(note, goal))
 
     def _give(self, pieces: list[Piece], everything: bool = False) -> None:
         """Move what may be given out from the rest to `pieces`."""
@@ -232,7 +232,7 @@ class Logtail:
 
     def _other(self, cut: int) -> re.Match[str] | None:
         """The mark of another run before `cut`."""
-        if MARK_WORDS not in self._rest:
+        if MARK_PREFIX not in self._rest:
             return None
         marks = [mark for mark in MARK.finditer(self._rest, 0, cut) if mark[1] != self._run]
         if not marks or not self._over():
@@ -260,7 +260,7 @@ def mark_end(path: Path, run_id: str) -> int | None:
     """The byte behind a run's mark, None where there is none (a unit of an older version, or the
     log was truncated since). OSError when the file cannot be read."""
     data, start = _last_bytes(path)
-    mark = f"{MARK_WORDS}{run_id}\n".encode()
+    mark = f"{MARK_PREFIX}{run_id}\n".encode()
     place = data.find(mark) if MARK.fullmatch(mark.decode()) else -1
     return None if place < 0 else start + place + len(mark)
 

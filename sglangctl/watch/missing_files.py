@@ -59,13 +59,13 @@ def _why(path: str, user: str, uid: int, groups: set[int]) -> str:
         for count in range(1, len(parts)):
             folder = "/".join(parts[:count]) or "/"
             if not _may(os.stat(folder), uid, groups, stat.S_IXOTH):
-                return _words(folder, os.stat(folder), user, "folder")
+                return _sentence(folder, os.stat(folder), user, "folder")
     except (OSError, ValueError):
         return ""
     needed = stat.S_IROTH | (stat.S_IXOTH if stat.S_ISDIR(final.st_mode) else 0)
     if _may(final, uid, groups, needed):
         return ""
-    return _words(real, final, user, "folder" if stat.S_ISDIR(final.st_mode) else "file")
+    return _sentence(real, final, user, "folder" if stat.S_ISDIR(final.st_mode) else "file")
 
 
 def _may(found: os.stat_result, uid: int, groups: set[int], needed: int) -> bool:
@@ -77,6 +77,6 @@ def _may(found: os.stat_result, uid: int, groups: set[int], needed: int) -> bool
     return found.st_mode & needed == needed
 
 
-def _words(path: str, found: os.stat_result, user: str, what: str) -> str:
+def _sentence(path: str, found: os.stat_result, user: str, what: str) -> str:
     mode = f"mode {stat.S_IMODE(found.st_mode):04o}, owner {found.st_uid}:{found.st_gid}"
     return f"it exists, but the {what} {path} ({mode}) is not readable for {user}"

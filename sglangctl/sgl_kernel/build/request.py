@@ -110,7 +110,7 @@ def load(path: Path) -> Request:
     try:
         return parse(json.loads(path.read_text(encoding="utf-8")))
     except (OSError, ValueError) as error:
-        raise Unusable(f"{path} cannot be read: {os_errors.words(error)}") from None
+        raise Unusable(f"{path} cannot be read: {os_errors.describe(error)}") from None
 
 
 def dump(request: Request) -> str:

@@ -110,7 +110,7 @@ def check(
             argv, user, limit_s=TIMEOUT_S, environment={**kept, **(environment or {})}
         )
     except OSError as error:
-        reason = f"{venv.python} does not run: {os_errors.words(error)}"
+        reason = f"{venv.python} does not run: {os_errors.describe(error)}"
         return Check(FAILED, reason, "kernel-broken", ANEW)
     return judge(
         ended.returncode,

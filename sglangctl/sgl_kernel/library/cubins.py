@@ -153,7 +153,7 @@ def _listed(path: Path, cuobjdump: str, option: str) -> dict[str, int]:
             timeout=600,
         )
     except (OSError, subprocess.TimeoutExpired) as error:
-        raise CubinError(f"cuobjdump did not run: {os_errors.words(error)}") from None
+        raise CubinError(f"cuobjdump did not run: {os_errors.describe(error)}") from None
     found = parse(done.stdout)
     # "No PTX file found" and "does not contain device code" are answers, not failures.
     said = f"{done.stdout}\n{done.stderr}"

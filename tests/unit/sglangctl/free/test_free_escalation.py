@@ -1,4 +1,4 @@
-"""The ladder on real processes of this machine, with files as devices and no systemd."""
+"""The escalation on real processes of this machine, with files as devices and no systemd."""
 
 from __future__ import annotations
 

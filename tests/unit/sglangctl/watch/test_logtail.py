@@ -9,7 +9,7 @@ import pytest
 
 from sglangctl.masking.masker import Masker
 from sglangctl.watch import logtail
-from sglangctl.watch.logtail import MARK_WORDS, Logtail, beginning_of_run, mark_end, safe_cut
+from sglangctl.watch.logtail import MARK_PREFIX, Logtail, beginning_of_run, mark_end, safe_cut
 
 RUN, NEXT, THIRD = "a" * 32, "b" * 32, "c" * 32
 BAR = "\rCapturing batches:  50%|#####     | 3/6 [00:01<00:01,  2.0it/s]"
@@ -18,7 +18,7 @@ BAR = "\rCapturing batches:  50%|#####     | 3/6 [00:01<00:01,  2.0it/s]"
 
 def mark(run: str) -> str:
     """What the unit writes before a start."""
-    return f"\n{MARK_WORDS}{run}\n"
+    return f"\n{MARK_PREFIX}{run}\n"
 
 
 def text(tail: Logtail) -> str:
