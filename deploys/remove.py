@@ -1,4 +1,4 @@
-"""Stop the engines and take away what was put on the host; never weights, never foreign units.
+"""Stop the engines and take away what was put on the host; never weights, never units of others.
 
 `--data engine=NAME` takes one engine away, also one that is no longer in the inventory.
 """

@@ -33,10 +33,10 @@ def find(port: int, listen: str, pids: Iterable[int], net_of: int | None = None)
         return None
     inodes = {item.inode for item in found}
     ours = {inode: held for inode, held in sockets.holders_of(inodes, pids).items() if held}
-    foreign = inodes - ours.keys()
-    if not foreign:
+    not_ours = inodes - ours.keys()
+    if not not_ours:
         return Owner(port, min(min(held) for held in ours.values()), True)
-    held_by = sockets.holders_of(foreign, limit_s=LOOK_S)
+    held_by = sockets.holders_of(not_ours, limit_s=LOOK_S)
     others = sorted({pid for held in held_by.values() for pid in held})
     if others:
         return Owner(port, others[0], False)

@@ -36,7 +36,7 @@ def findings(engine: EngineConfig, facts: Mapping[str, Any], paths: Paths) -> li
 
 def _unit(engine: EngineConfig, paths: Paths) -> Iterator[Finding]:
     path = paths.units / engine.unit
-    if ownership.foreign_unit(path):
+    if ownership.written_by_others(path):
         yield finding(
             "unit-foreign",
             FAIL,

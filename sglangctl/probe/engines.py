@@ -64,7 +64,7 @@ def started(unit: Unit) -> float | None:
 
 def releases(name: str, paths: Paths) -> dict[str, Any]:
     """The digests behind the links and of all complete releases, and state.json without the
-    texts of foreign units (they may hold secrets)."""
+    texts of the units that ran before it (they may hold secrets)."""
     links = {
         link.replace("-", "_"): release.link_target(name, link, paths) for link in release.LINKS
     }

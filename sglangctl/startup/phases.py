@@ -121,7 +121,7 @@ class Phases:
     def gpu(self, t: float, used: list[float], total: list[float], ours: bool) -> bool:
         """Memory per GPU, MiB; ours: only what our own processes hold.
 
-        The least used GPU decides, so that one foreign process does not move the phase.
+        The least used GPU decides, so that one other process does not move the phase.
         What was in use in the first seconds is someone else's, unless `ours`; what goes
         away later was left over from before.
         """

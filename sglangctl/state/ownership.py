@@ -19,7 +19,7 @@ FIND_S = 600.0
 WEIGHTS = ("*.safetensors", "*.gguf", "pytorch_model*.bin", "consolidated*.pth")
 
 
-def foreign_unit(path: Path) -> bool:
+def written_by_others(path: Path) -> bool:
     """Whether a unit file is there that we did not write."""
     try:
         with open(path, encoding="utf-8", errors="replace") as file:

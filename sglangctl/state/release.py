@@ -58,6 +58,7 @@ class State:
     time: str | None = None
     reason: str | None = None
     foreign: tuple[dict[str, Any], ...] = ()
+    """Units of others that this engine replaced: switch/recorded_unit.py."""
     config: str | None = None
     """While switching: the text of engines/NAME.json that goes live with `to`."""
     config_before: str | None = None
@@ -136,7 +137,7 @@ def read_state(name: str, paths: Paths) -> State | None:
 
 
 def write_state(name: str, state: State, paths: Paths) -> None:
-    """Write state.json (0600: a foreign unit's text may hold secrets)."""
+    """Write state.json (0600: the text of a unit of others may hold secrets)."""
     document = {
         key: list(value) if isinstance(value, tuple) else value
         for key, value in state.__dict__.items()

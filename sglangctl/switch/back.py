@@ -20,7 +20,7 @@ from sglangctl.state import release
 from sglangctl.state.config import EngineConfig, load_engine, load_engines, load_host
 from sglangctl.state.paths import Paths
 from sglangctl.state.release import State
-from sglangctl.switch import foreign, live
+from sglangctl.switch import live, recorded_unit
 from sglangctl.switch.configure import engine_of, put_config
 from sglangctl.switch.journal import Record, now
 from sglangctl.switch.outcome import follow
@@ -206,7 +206,7 @@ def missing_of(one: dict[str, Any]) -> str | None:
     models = one["models"]
     if models is None:
         return None  # it answered to nobody before, or wanted a key
-    found = foreign.answering(one["ports"])
+    found = recorded_unit.answering(one["ports"])
     if found is None:
         return "it does not answer /v1/models"
     port, answered = found

@@ -62,7 +62,7 @@ def removal(name: str, paths: Paths) -> dict[str, Any]:
     """Of `sglangctl remove`, after the stop: what it would delete, and what stays."""
 
     def steps() -> Iterator[Step]:
-        remove.refuse_foreign(checked_name(name), paths)
+        remove.refuse_unit_of_others(checked_name(name), paths)
         return remove.steps(name, paths)
 
     return answer(steps)

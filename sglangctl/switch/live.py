@@ -37,7 +37,7 @@ def put_unit(engine: EngineConfig, digest: str, paths: Paths) -> None:
     the file is somebody else's."""
     file = paths.units / engine.unit
     wanted = (paths.releases(engine.name) / digest / "sglang.service").read_bytes()
-    if ownership.foreign_unit(file):
+    if ownership.written_by_others(file):
         raise Failed(f"{file} was not made by sglang-provision: move that file away")
     there = file.read_bytes() if file.is_file() else None
     unit = find(engine.unit)

@@ -33,13 +33,13 @@ VENV = re.compile(r"[0-9a-f]{16}")
 def remove(name: str, paths: Paths, say: Say) -> None:
     """Remove engine `name`. Raises Failed when it cannot be stopped, or when its unit is
     somebody else's (then everything stays)."""
-    refuse_foreign(name, paths)
+    refuse_unit_of_others(name, paths)
     with locked(paths, name, f"removal of {name}"):
         if paths.engine_json(name).exists():
             stop(load_engine(name, paths), paths, say)
         else:
             stop_by_name(name, say)
-        before = foreign_units(name, paths)
+        before = ran_before(name, paths)
         for step in steps(name, paths):
             step.do(say)
     for text in before:
@@ -47,10 +47,10 @@ def remove(name: str, paths: Paths, say: Say) -> None:
     say(f"{name} is removed")
 
 
-def refuse_foreign(name: str, paths: Paths) -> None:
+def refuse_unit_of_others(name: str, paths: Paths) -> None:
     """Failed where the unit is somebody else's."""
     unit = paths.units / engine_unit(name)
-    if ownership.foreign_unit(unit):
+    if ownership.written_by_others(unit):
         raise Failed(f"{unit} was not made by sglang-provision: nothing was removed")
 
 
@@ -91,7 +91,7 @@ def shared_steps(paths: Paths) -> Iterator[Step]:
     yield quiet(lambda: shutil.rmtree(paths.users, ignore_errors=True))
     yield quiet(lambda: systemctl.call("disable", "--quiet", "--", RESUME))
     for unit in (paths.units / watch_unit(), paths.units / RESUME):
-        if not ownership.foreign_unit(unit):
+        if not ownership.written_by_others(unit):
             yield deletion(unit)
     yield deletion(paths.host_json)
     yield deletion(paths.kernel_cache.parent)
@@ -159,7 +159,7 @@ def remove_user(user: str, paths: Paths, say: Say) -> None:
     say(f"removed user {user}")
 
 
-def foreign_units(name: str, paths: Paths) -> list[str]:
+def ran_before(name: str, paths: Paths) -> list[str]:
     """How to bring back what ran before us."""
     state = release.read_state(name, paths)
     return [

@@ -31,7 +31,7 @@ from sglangctl.state.files import link_atomic
 from sglangctl.state.lock import locked
 from sglangctl.state.paths import Paths
 from sglangctl.state.release import State
-from sglangctl.switch import back, before, foreign, live
+from sglangctl.switch import back, before, live, recorded_unit
 from sglangctl.switch import unit as switch_unit
 from sglangctl.switch.configure import engine_of, put_config
 from sglangctl.switch.journal import Record, journal_of, now
@@ -133,7 +133,7 @@ def switch(
 
     `config`: the text of engines/NAME.json that goes live with the release; None: it stays.
     """
-    if ownership.foreign_unit(paths.units / engine.unit):
+    if ownership.written_by_others(paths.units / engine.unit):
         raise Failed(
             f"nothing was changed. {paths.units / engine.unit} was not made by sglang-provision: "
             "name the engine otherwise, or move that file away"
@@ -165,7 +165,7 @@ def _recorded(engine: EngineConfig, plan: Plan, say: Say, paths: Paths) -> State
     """What runs now, so that it can be brought back. Failed where that cannot be told."""
     names = [*engine.replaces, *(step.unit for step in plan.units_to_stop)]
     wanted = [name for name in dict.fromkeys(names) if name != engine.unit]
-    found = [one for unit in wanted if (one := foreign.record(unit)) is not None]
+    found = [one for unit in wanted if (one := recorded_unit.record(unit)) is not None]
     for one in found:
         say(
             f"recorded {one.unit}: {one.active_state}, {one.unit_file_state or 'no file'}"
@@ -177,7 +177,7 @@ def _recorded(engine: EngineConfig, plan: Plan, say: Say, paths: Paths) -> State
     here = replace(
         _here(engine, plan, stopped, paths),
         time=now(),
-        foreign=tuple(foreign.as_document(one) for one in found),
+        foreign=tuple(recorded_unit.as_document(one) for one in found),
         config_before=file.read_text(encoding="utf-8") if file.is_file() else None,
         disable=tuple(step.unit for step in plan.units_to_stop if step.disable),
     )
@@ -207,9 +207,9 @@ def _with_known(name: str, state: State, paths: Paths) -> State:
         return state
     kept = [one for one in known.foreign if one["unit"] not in state.stopped]
     names = {one["unit"] for one in kept}
-    foreign_units = (*kept, *(one for one in state.foreign if one["unit"] not in names))
+    known_units = (*kept, *(one for one in state.foreign if one["unit"] not in names))
     idle = not back.possible(state)
-    state = replace(state, foreign=foreign_units)
+    state = replace(state, foreign=known_units)
     cut = known.phase == "switching" and known.step != COMMITTING
     if not (cut or (known.phase == "failed" and idle)):
         return state

@@ -16,7 +16,7 @@ from sglangctl.engine.generate import generate
 from sglangctl.engine.http import BODY_LIMIT, Endpoint, Prober, ask, endpoint, reachable
 from sglangctl.state.config import EngineConfig, Readiness
 from sglangctl.state.paths import Paths
-from sglangctl.switch import foreign
+from sglangctl.switch import recorded_unit
 from tests.support.http_engine import Engine, serving
 from tests.support.waiting import until
 
@@ -196,7 +196,7 @@ def test_a_server_that_trickles_anywhere_ends_at_the_limit(place: str) -> None:
         made = in_time(lambda: generate(where, "tiny", Readiness(), 0.2), 3)
     assert (made.status, made.error, made.text_ok) == (None, "TimeoutError", False)
     with endless(*TRICKLES[place]) as port:
-        assert in_time(lambda: [foreign.served_models(port, 0.2)], 3) == [None]
+        assert in_time(lambda: [recorded_unit.served_models(port, 0.2)], 3) == [None]
 
 
 def test_an_endless_answer_ends_at_the_limit_of_bytes() -> None:
@@ -219,6 +219,6 @@ def test_a_chunk_of_a_negative_size_does_not_fill_the_memory() -> None:
 
 def test_served_models_of_another_server() -> None:
     with serving(Engine(model="theirs")) as engine:
-        assert foreign.served_models(engine.port) == ("theirs",)
+        assert recorded_unit.served_models(engine.port) == ("theirs",)
     with serving(Engine(api_key="sk-planted")) as engine:
-        assert foreign.served_models(engine.port) is None
+        assert recorded_unit.served_models(engine.port) is None

@@ -21,7 +21,7 @@ from sglangctl.state import journal, ownership, release
 from sglangctl.state.config import EngineConfig, load_engine
 from sglangctl.state.files import link_atomic
 from sglangctl.state.paths import Paths
-from sglangctl.switch import back, before, foreign, live, on_demand, transaction
+from sglangctl.switch import back, before, live, on_demand, recorded_unit, transaction
 from sglangctl.switch.configure import engine_of
 from sglangctl.switch.journal import Record
 from sglangctl.switch.outcome import Outcome
@@ -132,11 +132,11 @@ class Machine:
         verdict = {"cause": "rank-died", "evidence": ["exit code: -9"]}
         return Outcome("failed", "it failed while loading", verdict)
 
-    def recorded(self, name: str) -> foreign.Foreign | None:
+    def recorded(self, name: str) -> recorded_unit.RecordedUnit | None:
         if name == UNIT:
             return None
         active = "active" if name in self.running else "inactive"
-        return foreign.Foreign(name, "loaded", active, "enabled", {}, (8000,), ("kimi",))
+        return recorded_unit.RecordedUnit(name, "loaded", active, "enabled", {}, (8000,), ("kimi",))
 
     def reboot(self) -> None:
         """What a boot does: the drop-in in /run is gone, resume runs, then what is enabled starts."""
@@ -175,7 +175,7 @@ def machine(paths: Paths, monkeypatch: pytest.MonkeyPatch) -> Machine:
     monkeypatch.setattr(systemctl, "call", made.systemctl)
     monkeypatch.setattr(free, "plan", made.plan)
     monkeypatch.setattr(free, "execute", made.free)
-    monkeypatch.setattr(foreign, "record", made.recorded)
+    monkeypatch.setattr(recorded_unit, "record", made.recorded)
     for start in ("start", "start_later"):
         monkeypatch.setattr(containers, start, made.start_container)
     monkeypatch.setattr(back, "missing_of", lambda one: None if one["unit"] in made.running else "")

@@ -22,7 +22,7 @@ SOURCE_LIMIT = 64 * 1024
 
 
 @dataclass(frozen=True)
-class Foreign:
+class RecordedUnit:
     """One unit as it was found. `models` is None when it did not answer."""
 
     unit: str
@@ -35,7 +35,7 @@ class Foreign:
     models: tuple[str, ...] | None
 
 
-def record(unit: str) -> Foreign | None:
+def record(unit: str) -> RecordedUnit | None:
     """The unit's state; None when it does not exist (or there is no systemd). Failed when
     systemd does not answer: what ran could not be brought back."""
     shown = show([unit])
@@ -56,7 +56,7 @@ def record(unit: str) -> Foreign | None:
         }
     )
     answers = answering(ports)
-    return Foreign(
+    return RecordedUnit(
         unit=unit,
         load_state=found["LoadState"],
         active_state=found.active,
@@ -67,9 +67,9 @@ def record(unit: str) -> Foreign | None:
     )
 
 
-def as_document(foreign: Foreign) -> dict[str, Any]:
+def as_document(unit: RecordedUnit) -> dict[str, Any]:
     """For state.json."""
-    return asdict(foreign)
+    return asdict(unit)
 
 
 def answering(ports: Iterable[int]) -> tuple[int, tuple[str, ...]] | None:
