@@ -45,6 +45,13 @@ def build_engine(
     if isinstance(readiness["warm"], list):
         readiness["warm"] = tuple(readiness["warm"])
     path = tidy(engine["model"]["path"])
+    of_nccl = Nccl(
+        engine["nccl"]["profile"],
+        {
+            nccl.full_name(variable): None if value is None else text_of(value)
+            for variable, value in engine["nccl"]["overrides"].items()
+        },
+    )
     drafter = dict(engine["drafter"]) if "drafter" in engine else None
     if drafter and "path" in drafter:
         drafter["path"] = tidy(drafter["path"])
@@ -76,13 +83,7 @@ def build_engine(
         secret_environment={
             str(place[1]): secret for place, secret in secrets.items() if place[0] == "environment"
         },
-        nccl=Nccl(
-            engine["nccl"]["profile"],
-            {
-                nccl.full_name(variable): None if value is None else text_of(value)
-                for variable, value in engine["nccl"]["overrides"].items()
-            },
-        ),
+        nccl=of_nccl,
         user=engine.get("user") or own_user(name),
         user_is_named="user" in engine,
         install=Install(
@@ -106,6 +107,11 @@ def build_engine(
                 if not path.startswith(f"{state_of(name)}/")
             ),
             derived_ports=derived_ports(int(engine["port"]), given),
+            peer_to_peer=of_nccl.environment.get("NCCL_P2P_DISABLE") != "1",
+            custom_all_reduce=not any(
+                {**profile.flags, **given}.get(flag) is True
+                for flag in ("disable-custom-all-reduce", "enable-p2p-check")
+            ),
         ),
         hardening=engine["hardening"],
     )

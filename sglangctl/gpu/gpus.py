@@ -9,6 +9,7 @@ import os
 import re
 from dataclasses import dataclass
 
+from sglangctl.gpu import pcie
 from sglangctl.gpu.nvml import Nvml, NvmlError
 from sglangctl.proc import procfs
 from sglangctl.util.values import digits
@@ -172,10 +173,9 @@ def _from_row(index: int, row: dict[str, str], holding: dict[str, dict[int, int 
 
 def minor_of(bus_id: str, index: int) -> int:
     """The N of /dev/nvidiaN from the kernel module's own list, or else the index."""
-    # nvidia-smi writes an eight-digit domain, the module a four-digit one.
-    name = re.sub(r"^0000(?=[0-9a-f]{4}:)", "", bus_id.lower())
+    folder = f"{procfs.PROC}/driver/nvidia/gpus/{pcie.name(bus_id)}"
     try:
-        with open(f"{procfs.PROC}/driver/nvidia/gpus/{name}/information", encoding="utf-8") as file:
+        with open(f"{folder}/information", encoding="utf-8") as file:
             match = re.search(r"^Device Minor:\s*(\d+)", file.read(), re.MULTILINE)
     except (OSError, ValueError):
         return index

@@ -19,6 +19,15 @@ class Health:
     rows_failed: bool | None = None
     """Faulty memory rows for which no spare is left."""
     display: bool | None = None
+    power_limit_w: int | None = None
+    """In force; and what the board comes with."""
+    power_default_w: int | None = None
+    lanes: int | None = None
+    """Of its PCIe link, and how many slot and GPU could have."""
+    lanes_most: int | None = None
+    generation_most: int | None = None
+    """Of PCIe, as slot and GPU allow it (an idle GPU goes below), and as the GPU alone does."""
+    generation_gpu: int | None = None
 
 
 def read() -> dict[int, Health] | None:
@@ -45,8 +54,18 @@ def one(nvml: Nvml, index: int) -> Health:
         rows_pending=_flag(rows[2] if rows else None),
         rows_failed=_flag(rows[3] if rows else None),
         display=_flag(nvml.number(handle, "DisplayActive")),
+        power_limit_w=_watts(nvml.number(handle, "EnforcedPowerLimit")),
+        power_default_w=_watts(nvml.number(handle, "PowerManagementDefaultLimit")),
+        lanes=nvml.number(handle, "CurrPcieLinkWidth"),
+        lanes_most=nvml.number(handle, "MaxPcieLinkWidth"),
+        generation_most=nvml.number(handle, "MaxPcieLinkGeneration"),
+        generation_gpu=nvml.number(handle, "GpuMaxPcieLinkGeneration"),
     )
 
 
 def _flag(value: int | None) -> bool | None:
     return None if value is None else bool(value)
+
+
+def _watts(milliwatts: int | None) -> int | None:
+    return None if milliwatts is None else milliwatts // 1000

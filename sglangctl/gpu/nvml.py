@@ -130,7 +130,8 @@ class Nvml:
         return self._text(f"DeviceGet{name}", handle)
 
     def number(self, handle: ctypes.c_void_p, name: str) -> int | None:
-        """A number of the GPU: `MinorNumber`, `PowerUsage` and `EnforcedPowerLimit` (mW)."""
+        """A number of the GPU: `MinorNumber`, `CurrPcieLinkWidth`; `PowerUsage`,
+        `EnforcedPowerLimit` and `PowerManagementDefaultLimit` in mW."""
         value = ctypes.c_uint()
         code = self._call(f"DeviceGet{name}", handle, ctypes.byref(value))
         return value.value if code == 0 else None
@@ -141,6 +142,14 @@ class Nvml:
         values = [ctypes.c_uint() for _ in range(count)]
         code = self._call(f"DeviceGet{name}", handle, *map(ctypes.byref, values))
         return tuple(value.value for value in values) if code == 0 else None
+
+    def between(
+        self, one: ctypes.c_void_p, other: ctypes.c_void_p, name: str, *which: int
+    ) -> int | None:
+        """A number of two GPUs: `TopologyCommonAncestor`, or `P2PStatus` of one kind of access."""
+        value = ctypes.c_int()
+        code = self._call(f"DeviceGet{name}", one, other, *which, ctypes.byref(value))
+        return value.value if code == 0 else None
 
     def bus_id(self, handle: ctypes.c_void_p) -> str | None:
         pci = Pci()

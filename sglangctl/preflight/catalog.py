@@ -79,6 +79,33 @@ CHECKS: dict[str, Check] = {
     ),
     "gpu-ecc": Check(BEFORE, "ECC is on where the GPU has it", "NVML"),
     "gpu-display": Check(BEFORE, "no display is attached", "NVML"),
+    "gpu-power-cap": Check(BEFORE, "the power limit is the board's own", "NVML"),
+    "gpu-xids": Check(
+        BEFORE, "the driver logged no error of the GPUs since the boot", "NVIDIA's Xid catalogue"
+    ),
+    "gpu-peers": Check(
+        BEFORE, "what is between the GPUs, and what it means to NCCL", "NVML; NCCL's user guide"
+    ),
+    "gpu-peer-access": Check(BEFORE, "the driver has peer-to-peer access between the GPUs", "NVML"),
+    "custom-all-reduce": Check(
+        BEFORE,
+        "two GPUs without NVLink do not use SGLang's own all-reduce",
+        "vllm-project/vllm pull request 47751; sglang issues 24740 and 25649",
+    ),
+    "pcie-link": Check(BEFORE, "each GPU has all lanes that slot and GPU allow", "NVML"),
+    "pcie-iommu": Check(
+        BEFORE,
+        "no IOMMU translates what the GPUs send each other",
+        "NCCL's user guide, troubleshooting; vllm-project/vllm issue 33041",
+    ),
+    "pcie-acs": Check(
+        BEFORE,
+        "no bridge above the GPUs redirects peer-to-peer traffic",
+        "NCCL's user guide, troubleshooting; NVIDIA/nccl issue 2079",
+    ),
+    "pcie-window": Check(
+        BEFORE, "all of a GPU's memory can be reached over PCIe (Resizable BAR)", "sysfs"
+    ),
     "disk-full": Check(
         BEFORE,
         "room for environment, caches, log and releases; no file system is read-only",
@@ -92,6 +119,9 @@ CHECKS: dict[str, Check] = {
     "host-swap": Check(BEFORE, "little is swapped out", "/proc/meminfo"),
     "host-glibc": Check(BEFORE, "glibc 2.34 for SGLang 0.5.23", "the wheel is manylinux_2_34"),
     "reboot-pending": Check(BEFORE, "no upgrade waits for a reboot", "/run/reboot-required"),
+    "driver-upgrades": Check(
+        BEFORE, "no unattended upgrade replaces the driver", "NVML's error 18 after an upgrade"
+    ),
     "listener-open": Check(
         BEFORE, "an engine that others can reach asks for an api key", "docs/security.md"
     ),

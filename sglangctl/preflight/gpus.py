@@ -6,10 +6,12 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from sglangctl.diagnosis.finding import FAIL, INFO, WARN, Finding
-from sglangctl.gpu import health
+from sglangctl.gpu import health, pcie
 from sglangctl.gpu.health import Health
+from sglangctl.preflight import peers
 from sglangctl.preflight.catalog import finding
 from sglangctl.preflight.versions import parts
+from sglangctl.proc import oom
 from sglangctl.state.config import EngineConfig
 from sglangctl.util.values import mapping, mappings, number, text, whole
 
@@ -18,6 +20,9 @@ CUDA13_SINCE = (0, 5, 20)
 CUDA13_DRIVER, CUDA12_DRIVER = (580,), (525, 60, 13)
 """Lowest drivers of CUDA 13 and 12: CUDA Toolkit release notes, table 3."""
 LOWEST_CAPABILITY = 7.5
+OF_HARDWARE = frozenset([48, 62, 63, 64, 74, 79, 92, 94, 95, 119, 120, 121, 140, 143, 154])
+"""Xids after which a GPU, its memory or its link may not be sound (NVIDIA's Xid catalogue); others
+mostly tell of a program's fault."""
 MISMATCH = ("driver/library version mismatch", "error 18")
 
 
@@ -39,6 +44,8 @@ def look(engine: EngineConfig, facts: Mapping[str, Any]) -> Iterator[Finding]:
     chosen = [gpu for gpu in known if engine.gpus == "all" or gpu.get("index") in engine.gpus]
     yield from kind(engine, chosen)
     yield from order(chosen, health.read())
+    yield from xids(chosen, oom.kernel_log(since=0.0).xids)
+    yield from peers.look(engine, chosen)
 
 
 def count(engine: EngineConfig, known: Sequence[Mapping[str, Any]]) -> Iterator[Finding]:
@@ -136,6 +143,53 @@ def order(
             yield finding("gpu-ecc", INFO, f"GPU {index} has ECC switched off")
         if state.display:
             yield finding("gpu-display", WARN, f"a display is attached to GPU {index}", "")
+        if state.power_limit_w and state.power_limit_w < (state.power_default_w or 0):
+            yield finding(
+                "gpu-power-cap",
+                INFO,
+                f"GPU {index} is limited to {state.power_limit_w} W of {state.power_default_w} W",
+            )
+        yield from _link(index, state)
+
+
+def _link(index: int | None, state: Health) -> Iterator[Finding]:
+    """Lanes are lost by a fault; an older slot is what it is. (The generation of an idle link is
+    low by itself, so it is not looked at.)"""
+    if state.lanes and state.lanes < (state.lanes_most or 0):
+        yield finding(
+            "pcie-link",
+            WARN,
+            f"GPU {index} has {state.lanes} of {state.lanes_most} PCIe lanes: each copy to and from "
+            "it takes longer",
+            "seat the board and its riser anew, look at the slot's bifurcation in the firmware's "
+            "setup, and at: lspci -vv | grep LnkSta",
+        )
+    if state.generation_most and state.generation_most < (state.generation_gpu or 0):
+        yield finding(
+            "pcie-link",
+            INFO,
+            f"GPU {index} is for PCIe {state.generation_gpu}, its slot for {state.generation_most}",
+        )
+
+
+def xids(
+    chosen: Sequence[Mapping[str, Any]], logged: Sequence[tuple[str, int]]
+) -> Iterator[Finding]:
+    """What the driver logged of the chosen GPUs since the boot, one line a GPU."""
+    for gpu in chosen:
+        bus = pcie.name(text(gpu.get("bus_id")) or "").partition(".")[0]
+        numbers = [number for at, number in logged if bus and pcie.name(at) == bus]
+        if not numbers:
+            continue
+        bad = sorted(OF_HARDWARE.intersection(numbers))
+        said = ", ".join(map(str, bad or sorted(set(numbers))))
+        yield finding(
+            "gpu-xids",
+            WARN if bad else INFO,
+            f"the driver logged {len(numbers)} errors of GPU {gpu.get('index')} since the boot "
+            f"(Xid {said})",
+            "dmesg -T | grep -i xid; then reset the GPU or reboot" if bad else "",
+        )
 
 
 def _number(value: Any) -> Any:

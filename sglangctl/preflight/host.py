@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from sglangctl.diagnosis.finding import FAIL, INFO, WARN, Finding
+from sglangctl.preflight import upgrades
 from sglangctl.preflight.catalog import finding
 from sglangctl.preflight.versions import parts
 from sglangctl.state.config import EngineConfig
@@ -42,6 +43,8 @@ def look(engine: EngineConfig, facts: Mapping[str, Any], paths: Paths) -> Iterat
     yield from memory(engine, facts)
     yield from libc(engine, _libc())
     yield from reboot(paths.root / "run/reboot-required")
+    if engine.preflight.device != "cpu":
+        yield from upgrades.look(paths.root)
 
 
 def disks(engine: EngineConfig, known: Mapping[str, Any]) -> Iterator[Finding]:

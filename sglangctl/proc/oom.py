@@ -21,7 +21,9 @@ KILLED = re.compile(
     r"(?:Out of memory[^:]*: |Memory cgroup out of memory: )?Killed process (\d+) \("
 )
 XID = re.compile(
-    r"NVRM: Xid \(PCI:[0-9a-f]{4,8}:[0-9a-f]{2}:[0-9a-f]{2}(?:\.[0-9a-f])?\): (\d+)", re.I
+    r"NVRM: Xid \(PCI:(?P<bus>[0-9a-f]{4,8}:[0-9a-f]{2}:[0-9a-f]{2})(?:\.[0-9a-f])?\): "
+    r"(?P<number>\d{1,9})",
+    re.I,
 )
 """Both at a message's beginning: further on there, or in a message about it, a process's name may
 stand, which is any 15 characters of its own choice."""
@@ -61,7 +63,12 @@ class Kernel:
     """What the kernel's log says since a launch. Unknown (not readable) is None."""
 
     killed: tuple[int, ...] | None = None
-    xid: int | None = None
+    xids: tuple[tuple[str, int], ...] = ()
+    """PCI address without its function (`0000:c1:00`) and number, the oldest first."""
+
+    @property
+    def xid(self) -> int | None:
+        return self.xids[-1][1] if self.xids else None
 
 
 class Counter:
@@ -95,7 +102,7 @@ def kernel_log(since: float) -> Kernel:
     except OSError:
         return Kernel()
     killed: list[int] = []
-    xid: int | None = None
+    xids: list[tuple[str, int]] = []
     end = time.monotonic() + 1.0
     try:
         while time.monotonic() < end:
@@ -111,10 +118,10 @@ def kernel_log(since: float) -> Kernel:
                 killed.append(int(match.group(1)))
             match = XID.match(message)
             if match:
-                xid = int(match.group(1))
+                xids.append((match["bus"].lower(), int(match["number"])))
     finally:
         os.close(device)
-    return Kernel(tuple(killed), xid)
+    return Kernel(tuple(killed), tuple(xids))
 
 
 def message_of(record: str, since: float) -> str:

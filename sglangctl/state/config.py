@@ -135,6 +135,10 @@ class Preflight:
     """Absolute paths that flags name: the engine's user must be able to read them."""
     derived_ports: tuple[int, ...] = ()
     """What the engine binds beside its port."""
+    peer_to_peer: bool = True
+    """NCCL may copy from GPU to GPU: nothing sets NCCL_P2P_DISABLE=1."""
+    custom_all_reduce: bool = True
+    """SGLang may use its own all-reduce, and does not ask first whether peer-to-peer works."""
 
 
 @dataclass(frozen=True)

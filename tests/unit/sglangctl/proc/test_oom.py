@@ -109,7 +109,7 @@ def test_the_kernel_s_words_for_a_kill(text: str) -> None:
 )
 def test_an_xid_is_the_driver_s_own_line_with_a_pci_address(text: str, number: str | None) -> None:
     found = oom.XID.match(text)
-    assert (found and found[1]) == number
+    assert (found and found["number"]) == number
 
 
 def test_only_what_the_kernel_itself_wrote_since_then() -> None:
