@@ -76,6 +76,8 @@ class Follower:
         self.stopped_since: float | None = None
         self.down_at_s: float | None = None
         self.printed = clock()
+        self.news = False
+        """What comes now happens now: the first answer tells what was, maybe long ago."""
 
     def run(self) -> FollowResult:
         """Until it serves or something final can be said; raises what `ask` raises."""
@@ -97,7 +99,9 @@ class Follower:
             reason = self.reason_to_end(silent_s=now - heard, total_s=now - began)
             if reason is not None:
                 return FollowResult(reason, self.summary, self.unit, self.start)
-            self.print_line(now - self.printed >= LINE_S)
+            first = not self.news and self.summary.view is not None
+            self.news = self.news or first
+            self.print_line(first or now - self.printed >= LINE_S)
             self.sleep(max(0.0, PAUSE_S - (self.clock() - asked)))
 
     def begin(self, start: str | None) -> None:
@@ -110,7 +114,7 @@ class Follower:
 
     def feed(self, events: Sequence[journal.Event]) -> None:
         for event in events:
-            self.print_line(self.summary.feed(event))
+            self.print_line(self.summary.feed(event) and self.news)
         self.heard_t = self.summary.t
 
     @property

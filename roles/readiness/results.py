@@ -37,7 +37,7 @@ def of_start(subject: Subject, followed: FollowResult) -> Result:
     state = "/".join(str(followed.unit.get(key, "unknown")) for key in ("active", "sub"))
     result, status = str(followed.unit.get("result", "unknown")), followed.unit.get("exit_status")
     sentence = f"{subject.unit} is {state} (result: {result})"
-    following = next_step(subject, cause)
+    following = next_step(subject, cause, evidence=evidence)
     never_ran = spawn_step(status) is not None
     unexplained = followed.reason == "down" and not known
     failure = why(subject.unit, result, status) if never_ran or unexplained else None
@@ -67,13 +67,18 @@ def of_start(subject: Subject, followed: FollowResult) -> Result:
     )
 
 
-def next_step(subject: Subject, cause: str | None, stopped_by: str | None = None) -> str:
+def next_step(
+    subject: Subject,
+    cause: str | None,
+    stopped_by: str | None = None,
+    evidence: Sequence[str] = (),
+) -> str:
     if stopped_by:
         return f"deploy it again, or on the host: systemctl start {subject.unit}"
     known = CAUSES.get(cause or "")
     if known is None:
         return f"on the host: sglangctl status {subject.name}; sglangctl logs {subject.name}"
-    return known.next_step.replace("NAME", subject.name)
+    return known.next_for(subject.name, evidence)
 
 
 def of_verify(subject: Subject, lines: list[str]) -> Result:
@@ -114,6 +119,7 @@ def with_start(result: Result, followed: FollowResult) -> Result:
         generate=generate,
         phase=view.phase if view else None,
         served_after_s=followed.summary.served_after(),
+        since=followed.summary.served_since(),
         phases=followed.summary.durations(),
     )
 
@@ -123,6 +129,8 @@ def lines(result: Result) -> list[str]:
     word = result.outcome or ("not running" if result.exit == 1 else "could not be checked")
     taken = result.served_after_s if result.exit == 0 else result.elapsed_s
     after = "" if taken is None else f" after {render.duration(taken)}"
+    if result.exit == 0 and result.since is not None:
+        after = f" since {render.clock(result.since)} ({after.strip()})"
     if result.stopped_by:
         word = "stopped"
     if result.exit == 1 and result.outcome in PROVEN:
@@ -139,7 +147,7 @@ def lines(result: Result) -> list[str]:
     if result.exit == 0 and result.outcome == "ready":
         return shown
     if result.cause and not result.stopped_by:
-        shown += [f"  {escaped(line)}" for line in render.explain(result.engine, result.cause)]
+        shown += [f"  {escaped(line)}" for line in explained(result)]
     elif result.sentence:
         shown.append(f"  {escaped(result.sentence)}")
     shown += [f"  {line}" for line in failed_checks(result.checks)]
@@ -150,6 +158,10 @@ def lines(result: Result) -> list[str]:
     if result.exit == 1 and result.outcome not in PROVEN and not result.stopped_by:
         shown.append(f"  evidence for a report: sglangctl bundle {result.engine} (on the host)")
     return shown
+
+
+def explained(result: Result) -> list[str]:
+    return render.explain(result.engine, result.cause or "", result.evidence)
 
 
 def failed_checks(checks: Sequence[Mapping[str, Any]]) -> list[str]:

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
 from roles.remote.shape import JSON
 from sglangctl.diagnosis.outcomes import SERVED
+from sglangctl.startup.render import clock
 from sglangctl.util.terminal import cut, escaped
 from sglangctl.util.values import number
 
@@ -112,15 +112,3 @@ def way_back(failure: Failure, down: Sequence[str]) -> str:
     if set(down) & set(failure.before):
         return DEPLOY.format("rollback", failure.host)
     return f"there is no release before this one; put it right, then: {deploy}"
-
-
-def clock(seconds: float | None) -> str:
-    """`02:56:10 UTC`, with the day where it is another one; of the host's clock."""
-    if seconds is None:
-        return "an unknown time"
-    try:
-        at = time.gmtime(seconds)
-    except (OverflowError, OSError, ValueError):
-        return "an unknown time"
-    today = time.strftime("%Y-%m-%d", at) == time.strftime("%Y-%m-%d", time.gmtime(time.time()))
-    return time.strftime("%H:%M:%S UTC" if today else "%Y-%m-%d %H:%M:%S UTC", at)

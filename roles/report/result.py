@@ -25,6 +25,8 @@ class Result:
     elapsed_s: float | None = None
     """Since the launch, when this was found."""
     served_after_s: float | None = None
+    since: float | None = None
+    """When it came to serve: Unix seconds of the host's clock."""
     phases: dict[str, float] = field(default_factory=dict)
     generate: dict[str, Any] | None = None
     checks: list[dict[str, Any]] = field(default_factory=list)

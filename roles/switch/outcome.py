@@ -12,7 +12,7 @@ from sglangctl.util.values import mapping, number, text
 def result_of(engine: str, event: Event) -> Result:
     """From the `outcome` event of a switch (sglangctl/switch/outcome.py), whatever it holds."""
     outcome, cause = text(event.get("outcome")), text(event.get("cause"))
-    known = CAUSES.get(cause or "")
+    known, evidence = CAUSES.get(cause or ""), texts(event.get("evidence"))
     return Result(
         engine=engine,
         outcome=outcome,
@@ -22,8 +22,8 @@ def result_of(engine: str, event: Event) -> Result:
         phase=text(event.get("phase")),
         phases={str(name): number(s) or 0.0 for name, s in mapping(event.get("phases")).items()},
         served_after_s=number(event.get("served_after_s")),
-        evidence=texts(event.get("evidence")),
-        next_step=known.next_step.replace("NAME", engine) if known else None,
+        evidence=evidence,
+        next_step=known.next_for(engine, evidence) if known else None,
         stopped_by=text(event.get("stopped_by")),
     )
 

@@ -14,7 +14,6 @@ from __future__ import annotations
 
 import argparse
 import json
-import shutil
 import sys
 from collections.abc import Sequence
 
@@ -62,8 +61,7 @@ def run(args: argparse.Namespace) -> int:
     if args.json:
         print(json.dumps(survey.document(found, looked.reading)))
     else:
-        width = shutil.get_terminal_size((160, 24)).columns if sys.stdout.isatty() else 160
-        print("\n".join(table(found, looked.reading, width)))
+        print("\n".join(table(found, looked.reading, terminal.looks(sys.stdout)[1])))
     if looked.unreadable:
         print(
             f"{looked.unreadable} processes of other users could not be looked at: run it as root",

@@ -6,7 +6,12 @@ docs/troubleshooting.md shows this list (`python -m docs.tables --write`).
 
 from __future__ import annotations
 
+import re
+import shlex
+from collections.abc import Sequence
 from dataclasses import dataclass
+
+PID = re.compile(r"\bpid (\d+)")
 
 
 @dataclass(frozen=True)
@@ -17,13 +22,20 @@ class Cause:
     sentence: str
     """What is wrong, for the operator."""
     next_step: str
-    """What to do about it; `NAME` stands for the engine's name."""
+    """What to do about it; `NAME` stands for the engine's name, `PID` for the processes that the
+    evidence names, `FOLDER` for the model's. It begins with a command where that is the step."""
     rule: str = ""
     """Evidence other than a log line, empty when only log lines lead here."""
 
-    def next_for(self, engine: str) -> str:
-        """What to do about it, for the engine of that name."""
-        return self.next_step.replace("NAME", engine)
+    def next_for(self, engine: str, evidence: Sequence[str] = (), folder: str = "") -> str:
+        """What to do about it, for the engine of that name; `folder`: of its model."""
+        pids = dict.fromkeys(pid for line in evidence for pid in PID.findall(line))
+        known = {
+            "NAME": engine,
+            "PID": " ".join(pids),
+            "FOLDER": shlex.quote(folder) if folder else "",
+        }
+        return re.sub(r"\b(NAME|PID|FOLDER)\b", lambda at: known[at[0]] or at[0], self.next_step)
 
 
 _ALL = (

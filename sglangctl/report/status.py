@@ -10,7 +10,7 @@ from typing import Any
 from sglangctl.diagnosis.outcomes import PROVEN, SERVED
 from sglangctl.startup import render
 from sglangctl.startup.summary import Summary
-from sglangctl.state import journal, starts
+from sglangctl.state import journal, release, starts
 from sglangctl.state.config import EngineConfig
 from sglangctl.state.paths import Paths
 from sglangctl.systemd.unit import Unit, with_watch
@@ -35,9 +35,16 @@ class EngineStatus:
     watch: str | None
     """ActiveState of the watch's unit."""
     since: float | None
-    """When it began to serve, else when its unit came to its present state; in Unix seconds."""
+    """When it began to serve, or no longer answered; else when its unit came to its present state; in Unix seconds."""
     tries: int | None
     """How often systemd starts it before it gives up."""
+    port: int
+    model: str
+    """The name that it serves."""
+    folder: str
+    """The model's."""
+    release: str | None
+    """The live one."""
     start: str | None
     """The start's folder below starts/."""
     outcome: str | None
@@ -58,6 +65,8 @@ class EngineStatus:
     """As last read by the watch: once a minute while it serves."""
     gpus_age_s: float | None = None
     generate: dict[str, Any] | None = None
+    generate_age_s: float | None = None
+    """Since the last generation of ours."""
     evidence: list[str] = field(default_factory=list)
     stopped_by: str | None = None
     """Who asked for its end; then it has not failed, whatever `outcome` and systemd call it."""
@@ -79,6 +88,10 @@ def look(engine: EngineConfig, paths: Paths) -> EngineStatus:
         "watch": watch.active if watch else None,
         "since": in_unix(unit.changed) if unit else None,
         "tries": unit.number("StartLimitBurst") if unit else None,
+        "port": engine.port,
+        "model": engine.served_name,
+        "folder": engine.model,
+        "release": release.link_target(engine.name, "current", paths),
     }
     start = starts.to_tell_of(engine.name, unit, paths)
     if start is None:
@@ -106,8 +119,11 @@ def look(engine: EngineConfig, paths: Paths) -> EngineStatus:
         notes += unproven(engine, told)
     if unit and unit.drop_ins:
         notes.append(f"drop-ins change {engine.unit}: {', '.join(unit.drop_ins)}")
-    if told.get("serving_s") is not None:
-        basis["since"] = round(time.time() - told["serving_s"], 3)
+    began_s, judged_s = told.get("serving_s"), told.pop("judged_s", None)
+    if outcome in ("unresponsive", "stalled") and not (unit and unit.down):
+        began_s = judged_s
+    if began_s is not None:
+        basis["since"] = round(time.time() - began_s, 3)
     return EngineStatus(**basis, start=start, seen_s=seen_s, notes=notes, exit=status, **told)
 
 
@@ -203,6 +219,8 @@ def tell(file: Path, seen_s: float, down: bool = False) -> dict[str, Any]:
         "gpus": summary.gpus,
         "gpus_age_s": round(now_t - summary.gpus_t, 3) if summary.gpus else None,
         "generate": of_answer(summary.generate),
+        "generate_age_s": round(now_t - summary.generate["t"], 3) if summary.generate else None,
+        "judged_s": round(now_t - view.t, 3),
         "evidence": list(view.evidence),
         "stopped_by": view.stopped_by,
     }

@@ -150,7 +150,7 @@ def failure(config: EngineConfig, assessment: Assessment) -> list[str]:
     because = f": {cause.sentence} ({cause.name})" if cause else ""
     lines = [f"{config.name} {outcome}{because}", *(f"> {line}" for line in assessment.evidence)]
     if cause is not None:
-        lines.append(f"next: {cause.next_for(config.name)}")
+        lines.append(f"next: {cause.next_for(config.name, assessment.evidence, config.model)}")
     see = f"see: sglangctl status {config.name}; evidence: sglangctl bundle {config.name}"
     return [*lines, see]
 

@@ -2,13 +2,18 @@
 
 from __future__ import annotations
 
+from sglangctl.startup.render import clock_time
 from sglangctl.startup.state import State
 from sglangctl.util.values import printable
 
 
 def stopped(s: State) -> tuple[str, ...]:
     """Which processes are stopped, and since when."""
-    since = f"since {s.stopped_t:.0f} s after the launch" if s.stopped_t is not None else ""
+    since = ""
+    if s.stopped_t is not None:
+        after = f"{s.stopped_t:.0f} s after the launch"
+        at = clock_time(s.launched.at + s.stopped_t) if s.launched.at is not None else ""
+        since = f"since {at} ({after})" if at else f"since {after}"
     if s.ranks.stopped:
         return (f"stopped (state T) {since}: {', '.join(map(printable, s.ranks.stopped))}",)
     return (f"the cgroup is frozen {since}",)

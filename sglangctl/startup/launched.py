@@ -6,7 +6,7 @@ import re
 from dataclasses import dataclass, field
 from typing import Any
 
-from sglangctl.util.values import digits, mapping, number, text, whole
+from sglangctl.util.values import digits, in_unix, mapping, number, text, whole
 
 _FLAGS = {
     "--model-path": "model",
@@ -45,6 +45,8 @@ class Launched:
 
     other_engine: bool = False
     """Not an SGLang start: nothing is judged."""
+    at: float | None = None
+    """Unix seconds of the launch."""
     port: int | None = None
     model: str | None = None
     tokenizer: str | None = None
@@ -76,6 +78,7 @@ class Launched:
 
     def event(self, event: dict[str, Any]) -> None:
         """Take the launch event; what it names itself goes before argv."""
+        self.at = in_unix(event.get("time"))
         argv = event.get("argv")
         words = [word for word in argv if isinstance(word, str)] if isinstance(argv, list) else []
         engine = text(event.get("engine"))

@@ -5,6 +5,7 @@ Everything that comes from the engine or from a journal passes through `escaped`
 
 from __future__ import annotations
 
+import time
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
@@ -28,6 +29,27 @@ def duration(seconds: float) -> str:
     if whole < 3600:
         return f"{whole // 60} min {whole % 60:02d} s"
     return f"{whole // 3600} h {whole % 3600 // 60:02d} min"
+
+
+def clock_time(seconds: float | None) -> str:
+    """`02:56:10 UTC` of Unix seconds; empty where there are none, or no time of ours."""
+    return _at("%H:%M:%S UTC", seconds)
+
+
+def clock(seconds: float | None, now: float | None = None) -> str:
+    """`02:56:10 UTC`, with the day where it is another one than `now`'s; of the host's clock."""
+    day = _at("%Y-%m-%d", seconds)
+    if not day:
+        return "an unknown time"
+    today = _at("%Y-%m-%d", time.time() if now is None else now)
+    return clock_time(seconds) if day == today else f"{day} {clock_time(seconds)}"
+
+
+def _at(form: str, seconds: float | None) -> str:
+    try:
+        return "" if seconds is None else time.strftime(form, time.gmtime(seconds))
+    except (OverflowError, OSError, ValueError):
+        return ""
 
 
 def gpu_memory(gpus: Sequence[Mapping[str, Any]]) -> str:
@@ -81,8 +103,11 @@ def evidence(lines: Sequence[str], width: int = WIDTH) -> list[str]:
     return [cut(escaped(part), width) for part in shown]
 
 
-def explain(name: str, cause: str) -> list[str]:
-    """What a cause means and what to do, for the engine `name`; one line each."""
+def explain(name: str, cause: str, evidence: Sequence[str] = (), folder: str = "") -> list[str]:
+    """What a cause means and what to do, for the engine `name`; one line each.
+
+    `evidence` names the processes, `folder` is the model's: for the command to be copied.
+    """
     from sglangctl.diagnosis.causes import CAUSES  # lazy: `status` of a healthy host needs no table
 
     known = CAUSES.get(cause)
@@ -90,7 +115,7 @@ def explain(name: str, cause: str) -> list[str]:
         return [f"{escaped(cause)}"]
     return [
         f"{known.name}: {known.sentence}",
-        f"next step: {known.next_for(name)}",
+        f"next step: {escaped(known.next_for(name, evidence, folder))}",
     ]
 
 

@@ -11,7 +11,7 @@ from typing import Any
 
 from sglangctl.startup.assessment import Assessment
 from sglangctl.state.journal import Event
-from sglangctl.util.values import number
+from sglangctl.util.values import in_unix, number
 
 
 def gpus_of(event: Event | None) -> list[dict[str, Any]]:
@@ -25,6 +25,8 @@ class Summary:
 
     def __init__(self) -> None:
         self.t = 0.0
+        self.launched_at: float | None = None
+        """Unix seconds, of the host's clock."""
         self.gpus: list[dict[str, Any]] = []
         self.gpus_t = 0.0
         """When `gpus` was read."""
@@ -39,6 +41,8 @@ class Summary:
         self.t = max(self.t, float(event["t"]))
         if event["kind"] == "gpu":
             self.gpus, self.gpus_t = gpus_of(event), float(event["t"])
+        elif event["kind"] == "launch":
+            self.launched_at = in_unix(event.get("time"))
         elif event["kind"] == "generate":
             self.generate = event
         elif event["kind"] == "verdict":
@@ -65,6 +69,12 @@ class Summary:
     def served_after(self) -> float | None:
         """Seconds from launch until it served first."""
         return self._served_after
+
+    def served_since(self) -> float | None:
+        """The same in Unix seconds."""
+        if self.launched_at is None or self._served_after is None:
+            return None
+        return self.launched_at + self._served_after
 
     def _judged(self, event: Event) -> bool:
         view, old = Assessment.of_event(event), self._last

@@ -280,7 +280,7 @@ def _told(outcome: Outcome, engine: EngineConfig) -> list[str]:
     lines = [f"{engine.name}: {outcome.sentence}"]
     lines += [f"> {line}" for line in outcome.evidence]
     if outcome.cause is not None:
-        lines += explain(engine.name, outcome.cause)[1:]
+        lines += explain(engine.name, outcome.cause, outcome.evidence, engine.model)[1:]
     return lines
 
 

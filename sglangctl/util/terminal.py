@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import os
 import re
+import shutil
+from typing import TextIO
 
 ANSI = re.compile(
     r"\x1b\[[0-?]*[ -/]*[@-~]"  # CSI: colours, cursor
@@ -14,6 +17,10 @@ CONTROL = re.compile(
     "\u061c\u200b-\u200f\u2028-\u202e\u2060-\u2069\ufeff"  # invisible, line breaks, bidi overrides
     "\ud800-\udfff]"  # lone surrogates: not encodable
 )
+
+
+WIDE = 160
+"""Columns of what is no terminal."""
 
 
 def escaped(text: str) -> str:
@@ -29,6 +36,14 @@ def without_ansi(text: str) -> str:
 def cut(text: str, width: int) -> str:
     """At most `width` characters, the last three of them dots where something is missing."""
     return text if len(text) <= width else text[: max(0, width - 3)] + "..."
+
+
+def looks(stream: TextIO) -> tuple[bool, int]:
+    """Whether it takes colours (see no-color.org), and how many columns it has."""
+    if not stream.isatty():
+        return False, WIDE
+    colour = not os.environ.get("NO_COLOR") and os.environ.get("TERM") != "dumb"
+    return colour, shutil.get_terminal_size((WIDE, 24)).columns
 
 
 def _written_out(match: re.Match[str]) -> str:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from datetime import datetime
 from typing import Any
 
 # Larger than any count or time that we compare; keeps sums and int() away from infinity.
@@ -22,6 +23,15 @@ def whole(value: Any) -> int | None:
     """A whole number, else None."""
     found = number(value)
     return None if found is None else int(found)
+
+
+def in_unix(when: Any) -> float | None:
+    """Unix seconds of an ISO time with its zone; None of anything else."""
+    try:
+        found = datetime.fromisoformat(str(when))
+    except ValueError:
+        return None
+    return found.timestamp() if found.tzinfo else None
 
 
 def digits(value: str) -> int | None:

@@ -167,7 +167,7 @@ def test_what_systemctl_stopped_is_no_failure(host: Host, tmp_path: Path) -> Non
     host.exec("systemctl", "stop", "sglang-chat.service")
     wait_for(host, "sglangctl journal chat --list | tail -n 1 | grep -q 'stopped by systemd'")
     said = host.exec("sglangctl", "status", "chat", check=False).stdout
-    assert said.startswith("chat  stopped by systemd (systemctl stop"), said
+    assert "chat: stopped by systemd (systemctl stop" in said, said
     assert "systemd calls it failed because SGLang ends itself by SIGKILL" in said
     assert "killed" not in said
     proof = deploy(inventory_of(tmp_path, host), "-y", script="verify")
@@ -181,7 +181,7 @@ def test_what_systemctl_stopped_is_no_failure(host: Host, tmp_path: Path) -> Non
 def test_what_sglangctl_stopped_names_it(host: Host) -> None:
     host.exec("sglangctl", "stop", "chat")
     assert (
-        "chat  stopped by a stop of chat"
+        "chat: stopped by a stop of chat"
         in host.exec("sglangctl", "status", "chat", check=False).stdout
     )
     host.exec("systemctl", "enable", "--now", "sglang-chat.service")

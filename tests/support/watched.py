@@ -14,9 +14,13 @@ from sglangctl.watch.recorder import Recorder
 class Watched:
     """Takes the place of a Writer."""
 
-    def __init__(self, file: Path, limits: Limits | None = None) -> None:
+    def __init__(
+        self, file: Path, limits: Limits | None = None, launched: str | None = None
+    ) -> None:
         self.path = file
         self._recorder = Recorder(Startup(limits), Writer(file))
+        if launched is not None:
+            self.write(0, "launch", v=1, engine="sglang", port=30000, time=launched)
 
     def write(self, t: float, kind: str, **fields: Any) -> None:
         self._recorder.record(t, kind, **fields)

@@ -88,8 +88,21 @@ def test_serving(host: Host, capsys: pytest.CaptureFixture[str]) -> None:
     assert one["generate"]["tokens_per_s"] == 41.2 and "text" not in one["generate"]
     code, shown = text(capsys, "kimi")
     assert code == 0
-    assert shown.startswith("kimi  ready  ")
-    assert "GPU 76.0 of 95.6 GiB" in shown and "41.2 tokens/s" in shown
+    head, line, *details = shown.splitlines()
+    assert head.split() == [
+        "ENGINE",
+        "STATE",
+        "SINCE",
+        "(UTC)",
+        "PORT",
+        "MODEL",
+        "RELEASE",
+        "PROOF",
+    ]
+    assert line.startswith("kimi    ready  ") and "  30000  kimi-k2.5  " in line
+    assert "41.2 tokens/s, " in line and line.endswith(" ago")
+    assert any("GPU 76.0 of 95.6 GiB" in detail for detail in details)
+    assert len(text(capsys)[1].splitlines()) == 2, "nothing is said of what is well"
 
 
 def test_starting_has_progress_of_now(host: Host, capsys: pytest.CaptureFixture[str]) -> None:
@@ -122,6 +135,42 @@ def test_a_failure_is_explained(host: Host, capsys: pytest.CaptureFixture[str]) 
     code, shown = text(capsys)
     assert "port-taken: " in shown and "next step: " in shown and "| ERROR:" in shown
     assert "restarted 3 times" in shown
+
+
+def test_a_stopped_rank_has_its_command(host: Host, capsys: pytest.CaptureFixture[str]) -> None:
+    """The process that was stopped, when by the clock, and the command in a line of its own."""
+    host.engine()
+    writer = Watched(host.start().path, launched="2026-11-30T02:50:00+00:00")
+    serve(writer, 20)
+    rank = {"pid": 451, "name": "sglang::scheduler_TP0", "cpu_s": 1.0, "ppid": 7}
+    for t, state in ((30, "S"), (370, "T"), (372, "T"), (374, "T")):
+        writer.write(t, "process", processes=[{**rank, "state": state}])
+    code, shown = text(capsys)
+    assert code == 1, shown
+    lines = shown.splitlines()
+    assert lines[1].startswith("kimi    unresponsive  ")
+    assert "  kill -CONT 451" in lines, shown
+    assert any("since 02:56:10 UTC (370 s after the launch)" in line for line in lines), shown
+
+
+def test_colours_are_for_terminals(
+    host: Host, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    host.engine()
+    serve(host.start(), 20)
+    assert "\x1b" not in text(capsys)[1]
+    monkeypatch.setattr("sys.stdout.isatty", lambda: True, raising=False)
+    monkeypatch.setenv("TERM", "xterm")
+    monkeypatch.setenv("COLUMNS", "40")
+    monkeypatch.delenv("NO_COLOR", raising=False)
+    shown = text(capsys)[1]
+    assert "\x1b[32mserving\x1b[0m" in shown
+    assert all(
+        len(line.replace("\x1b[32m", "").replace("\x1b[0m", "")) <= 40
+        for line in shown.splitlines()
+    )
+    monkeypatch.setenv("NO_COLOR", "1")
+    assert "\x1b" not in text(capsys)[1]
 
 
 def test_the_previous_start_is_not_this_one(host: Host, capsys: pytest.CaptureFixture[str]) -> None:
@@ -204,11 +253,13 @@ def test_numbers_are_of_now_or_carry_their_age(
     assert one["elapsed_s"] == pytest.approx(120, abs=3)
     assert one["serving_s"] == pytest.approx(99, abs=4)
     assert one["gpus_age_s"] == pytest.approx(90, abs=3)
-    shown = text(capsys)[1]
-    assert "serving for 1 min" in shown and "GiB (1 min 30 s ago)" in shown
+    shown = text(capsys, "kimi")[1]
+    assert "(1 min 39 s)" in shown and "GiB (1 min 30 s ago)" in shown
+    since = time.strftime("%H:%M:", time.gmtime(one["since"]))
+    assert since in shown and abs(one["since"] - (time.time() - 99)) < 4
     host.unit = unit("inactive", "dead")
-    shown = text(capsys)[1]
-    assert "GiB" not in shown and "serving for" not in shown  # it holds none any more
+    shown = text(capsys, "kimi")[1]
+    assert "GiB" not in shown and "kimi    down  " in shown  # it holds none any more
 
 
 def test_a_proof_of_another_configuration_is_said(
@@ -261,7 +312,7 @@ def test_a_healthy_host_is_told_without_the_fold(host: Host) -> None:
     script += "print(code, *(m for m in sys.modules if m.startswith('sglangctl.startup.')))"
     done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True)
     said = done.stdout.splitlines()
-    assert said[0].startswith("kimi  serving") and said[-1].startswith("0 ")
+    assert said[1].startswith("kimi    serving") and said[-1].startswith("0 ")
     assert "sglangctl.startup.summary" in said[-1] and "sglangctl.startup.fold" not in said[-1]
 
 

@@ -98,7 +98,8 @@ def test_status(
     monkeypatch.setattr(status, "with_watch", lambda name, unit: (FAILED, watch()))
     assert cli.main(["status", "tiny"]) == 1
     said = capsys.readouterr().out
-    assert said.startswith(f"tiny  {SYSTEMD}  21 s after its launch")
+    assert said.splitlines()[1].startswith("tiny    stopped  ")
+    assert f"tiny: {SYSTEMD}, 21 s after its launch" in said
     assert "systemd calls it failed because SGLang ends itself by SIGKILL when stopped" in said
     assert "systemctl start sglang-tiny.service" in said
     for word in ("terminated", "killed", "  failed", "|"):
