@@ -52,6 +52,7 @@ test: lint docs test-packages images
 		$(wildcard $(TESTS)) $(ARGS)
 
 test-real: images
+	@tests/hosts/packages.sh real
 	$(PYTEST) -q -m real -p tests.hosts.evidence $(wildcard tests/real tests/container) $(ARGS)
 
 gpu-check: $(VENV)/.ready

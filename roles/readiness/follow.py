@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 from roles.readiness.subject import Subject
@@ -17,6 +17,7 @@ from sglangctl.startup import render
 from sglangctl.startup.assessment import Assessment
 from sglangctl.startup.summary import Summary
 from sglangctl.state import journal
+from sglangctl.util.values import number
 
 WAIT_S = 5.0
 """Of one long poll: short enough that a lost link is noticed within 20 s."""
@@ -30,6 +31,8 @@ PROOF_S = 20.0
 """For the watch's proof to begin, once it serves: its word is what a second deploy goes by."""
 LATE_S = 120.0
 """Beyond the start's own budget, before the silence of its watch is a verdict."""
+MEMORY = 400
+"""Points of GPU memory that are kept."""
 DOWN_S = 3.0
 """For the journal's last word after the unit went down."""
 
@@ -48,6 +51,8 @@ class FollowResult:
     summary: Summary
     unit: dict[str, Any]
     start: str | None
+    gpu_memory: list[tuple[float, float]] = field(default_factory=list)
+    """(seconds since the launch, MiB used on the engine's GPUs together)."""
 
 
 class Follower:
@@ -75,6 +80,7 @@ class Follower:
         """The journal's time at the last event."""
         self.stopped_since: float | None = None
         self.down_at_s: float | None = None
+        self.memory: list[tuple[float, float]] = []
         self.printed = clock()
         self.news = False
         """What comes now happens now: the first answer tells what was, maybe long ago."""
@@ -98,7 +104,7 @@ class Follower:
                 self.summary.tick(self.heard_t + now - heard)
             reason = self.reason_to_end(silent_s=now - heard, total_s=now - began)
             if reason is not None:
-                return FollowResult(reason, self.summary, self.unit, self.start)
+                return FollowResult(reason, self.summary, self.unit, self.start, self.memory)
             first = not self.news and self.summary.view is not None
             self.news = self.news or first
             self.print_line(first or now - self.printed >= LINE_S)
@@ -110,12 +116,23 @@ class Follower:
             self.say(f"started again by systemd: {start}")
         self.start = start
         self.summary = Summary()
+        self.memory = []
         self.stopped_since = None
 
     def feed(self, events: Sequence[journal.Event]) -> None:
         for event in events:
             self.print_line(self.summary.feed(event) and self.news)
+            if event["kind"] == "gpu":
+                self.keep_memory()
         self.heard_t = self.summary.t
+
+    def keep_memory(self) -> None:
+        """For the report: half of the points go when there are too many."""
+        used = [number(gpu.get("memory_used_mib")) for gpu in self.summary.gpus]
+        if used and None not in used:
+            self.memory.append((self.summary.gpus_t, sum(one or 0.0 for one in used)))
+        if len(self.memory) > MEMORY:
+            self.memory = self.memory[::2]
 
     @property
     def watched(self) -> bool:

@@ -16,6 +16,7 @@ from sglangctl.startup import render
 from sglangctl.systemd.unit_failure import spawn_step, why
 from sglangctl.util.terminal import escaped
 
+WALKED = ("warm", "acceptance")
 NUMBERS = ("tokens", "tokens_per_s", "ttft_s", "accept_length")
 
 
@@ -62,6 +63,7 @@ def of_start(subject: Subject, followed: FollowResult) -> Result:
         phase=view.phase if view else None,
         served_after_s=followed.summary.served_after(),
         phases=followed.summary.durations(),
+        gpu_memory=followed.gpu_memory,
         evidence=evidence,
         next_step=following,
     )
@@ -112,8 +114,9 @@ def with_start(result: Result, followed: FollowResult) -> Result:
     """Add how the start went to what the proof found."""
     view, proof = followed.summary.view, followed.summary.generate
     generate = result.generate
-    if generate is not None and proof is not None and "warm" in proof:
-        generate = {**generate, "warm": proof["warm"]}
+    if generate is not None and proof is not None:
+        more: dict[str, Any] = {key: proof[key] for key in WALKED if key in proof}
+        generate = {**generate, **more}
     return replace(
         result,
         generate=generate,
@@ -121,6 +124,7 @@ def with_start(result: Result, followed: FollowResult) -> Result:
         served_after_s=followed.summary.served_after(),
         since=followed.summary.served_since(),
         phases=followed.summary.durations(),
+        gpu_memory=followed.gpu_memory,
     )
 
 

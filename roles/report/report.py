@@ -1,9 +1,10 @@
-"""reports/<UTC time>/report.json: what a run did and found, on the controller.
+"""reports/<UTC time>/report.json: what a run did and found, on the controller; report.html beside it.
 
 pyinfra's own JSON leaves failed hosts' messages out, and is empty when every host has failed.
 
-{"v": 1, "deploy", "time", "report": [{host, outcome, messages, operations, engines, lists}]}; outcome
-is ok, failed or unreachable; engines holds one Result each; lists, what the screen has folded.
+{"v": 1, "deploy", "time", "report": [{host, outcome, messages, operations, engines, lists, choices,
+switches}]}; outcome is ok, failed or unreachable; engines holds one Result each; lists, what the screen
+has folded; choices, what the plan said of each engine; switches, the events of each switch.
 """
 
 from __future__ import annotations
@@ -27,8 +28,9 @@ from roles.remote.serving import engines_now
 from roles.remote.shape import JSON
 from roles.remote.snapshot import prepared
 from roles.report import choice, last_screen
+from roles.report.page import page
 from roles.report.quiet import Quiet
-from roles.report.result import BACK, LISTS, RESULTS
+from roles.report.result import BACK, LISTS, RESULTS, SWITCHES
 
 VERSION = 1
 FOLDER_VARIABLE = "SGLANG_REPORTS"
@@ -72,7 +74,9 @@ class Report(BaseStateCallback):
         file = None
         try:
             file = new_folder(Path(os.environ.get(FOLDER_VARIABLE, "reports"))) / "report.json"
-            write(file, document(self.state, self.deploy))
+            content = document(self.state, self.deploy)
+            write(file, json.dumps(content, indent=2) + "\n")
+            write(file.with_suffix(".html"), page(content))
         except OSError as error:
             file = None
             logger.error(f"the report cannot be written: {error}")
@@ -124,9 +128,9 @@ def new_folder(base: Path) -> Path:
             return folder
 
 
-def write(file: Path, content: dict[str, Any]) -> None:
+def write(file: Path, text: str) -> None:
     beside = file.with_name(file.name + ".new")
-    beside.write_text(json.dumps(content, indent=2) + "\n", encoding="utf-8")
+    beside.write_text(text, encoding="utf-8")
     os.replace(beside, file)
 
 
@@ -153,6 +157,8 @@ def of_host(state: State, host: Host, order: Sequence[str]) -> dict[str, Any]:
         "operations": operations(state, host, order),
         "engines": [asdict(result) for result in RESULTS.get(host.name, {}).values()],
         "lists": LISTS.get(host.name, {}),
+        "choices": [asdict(one) for one in choice.CHOICES.get(host.name, [])],
+        "switches": SWITCHES.get(host.name, {}),
     }
 
 

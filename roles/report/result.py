@@ -28,6 +28,8 @@ class Result:
     since: float | None = None
     """When it came to serve: Unix seconds of the host's clock."""
     phases: dict[str, float] = field(default_factory=dict)
+    gpu_memory: list[tuple[float, float]] = field(default_factory=list)
+    """(seconds since the launch, MiB used on the engine's GPUs together), thinned out."""
     generate: dict[str, Any] | None = None
     checks: list[dict[str, Any]] = field(default_factory=list)
     """Of `sglangctl verify`: {name, passed (None: could not be checked), detail}."""
@@ -45,6 +47,10 @@ RESULTS: dict[str, dict[str, Result]] = {}
 
 BACK: dict[str, dict[str, list[str]]] = {}
 """By host's name, then by engine's: what of others serves again after its switch went back."""
+
+
+SWITCHES: dict[str, dict[str, list[dict[str, Any]]]] = {}
+"""By host's name, then by engine's: what its switch's journal said, `t` and `step` or `text` each."""
 
 
 LISTS: dict[str, dict[str, list[str]]] = {}

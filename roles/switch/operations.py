@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import secrets
 from collections.abc import Callable
+from typing import Any
 
 from pyinfra.context import host, state
 
@@ -17,7 +18,7 @@ from roles.remote.operation import Commands, operation, planned, read, show, wil
 from roles.remote.over_link import over_link
 from roles.remote.program import PYTHON
 from roles.remote.snapshot import JSON, engine_facts, forget
-from roles.report.result import BACK, record
+from roles.report.result import BACK, SWITCHES, record
 from roles.switch.blockers import blockers
 from roles.switch.decision import Decide, Decision
 from roles.switch.outcome import others_of, result_of
@@ -30,6 +31,9 @@ from sglangctl.systemd.unit_names import watch_unit
 
 START_S = 15.0
 """For a detached switch to be started: see sglangctl/switch/unit.py."""
+SHOWN = ("t", "step", "text")
+SAID = 2000
+"""Events of a switch in the report, at most: a host that never ends costs the controller nothing."""
 WATCH_S = 130.0
 """For a watch to end and start again."""
 
@@ -189,8 +193,13 @@ def follow_switch(link: Link, engine: str, ticket: str, at: str | None = None) -
     """
     last = ""
 
+    said = SWITCHES.setdefault(link.host.name, {}).setdefault(engine, [])
+
     def tell(event: Event) -> None:
         nonlocal last
+        shown: dict[str, Any] = {key: event[key] for key in SHOWN if key in event}
+        if len(shown) > 1 and len(said) < SAID:
+            said.append(shown)
         if event["kind"] == "outcome":
             record(link.host, result_of(engine, event))
         elif event.get("name") == "back":

@@ -5,6 +5,7 @@
 #   packages.sh check    for `make check`: a Python with venv
 #   packages.sh all      for container hosts: also Docker's engine, mmdebstrap, an ssh client
 #   packages.sh test     for `make test`: also programs without which some tests are skipped
+#   packages.sh real     for `make test-real`: also a browser
 set -eu
 
 need=
@@ -17,6 +18,9 @@ if [ "${1:-all}" = test ]; then
     command -v logrotate >/dev/null || [ -x /usr/sbin/logrotate ] || want logrotate
     command -v cc >/dev/null || want 'gcc libc6-dev'
     command -v ps >/dev/null || want procps
+fi
+if [ "${1:-all}" = real ]; then
+    command -v chromium >/dev/null || command -v chromium-browser >/dev/null || want chromium
 fi
 if [ "${1:-all}" != check ]; then
     command -v ssh-keygen >/dev/null || want openssh-client

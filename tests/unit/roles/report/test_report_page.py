@@ -1,0 +1,105 @@
+"""report.html: what its picture says, and that text of a host is never markup."""
+
+from __future__ import annotations
+
+import random
+from html.parser import HTMLParser
+from typing import Any
+
+import pytest
+
+from roles.report.page import page
+from roles.report.timeline import Timeline, timeline
+from tests.support.fuzz import ODD
+from tests.support.report_document import document
+
+
+def seen(host: int, **choice: Any) -> Timeline:
+    found = document()["report"][host]
+    chosen = {**found["choices"][0], **choice}
+    return timeline(found["switches"]["chat"], found["engines"][0], chosen)
+
+
+def test_service_is_missed_from_the_first_stop_to_the_new_engines_first_answer() -> None:
+    found = seen(0)
+    assert [bar.name for bar in found.steps] == [
+        *("freeing", "moving", "starting", "following", "committing")
+    ]
+    assert found.phases[0].begin == found.steps[2].begin == 6.6
+    assert found.dark is not None
+    assert (found.dark.begin, found.dark.end) == (0.4, pytest.approx(6.6 + 86.4))
+    assert found.memory[0] == (pytest.approx(7.6), 22000.0)
+    assert found.end == 119.0
+
+
+def test_service_is_missed_until_a_switch_that_went_back_ended() -> None:
+    found = seen(1)
+    assert [bar.name for bar in found.steps][-1] == "going back"
+    assert found.dark is not None
+    assert (found.dark.begin, found.dark.end) == (0.2, 40.0)
+
+
+def test_nobody_misses_what_never_served() -> None:
+    assert seen(0, action="START").dark is None
+
+
+class Elements(HTMLParser):
+    """The elements of a page, and their attributes."""
+
+    def __init__(self, html: str) -> None:
+        super().__init__()
+        self.found: list[str] = []
+        self.attributes: set[str] = set()
+        self.feed(html)
+
+    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        self.found.append(tag)
+        self.attributes |= {name for name, _ in attrs}
+
+
+def test_text_of_a_host_is_never_markup() -> None:
+    html = page(document())
+    elements = Elements(html)
+    assert not {"script", "img", "link", "iframe"} & set(elements.found)
+    assert not {one for one in elements.attributes if one.startswith("on")} | (
+        {"src", "href"} & elements.attributes
+    )
+    assert "&lt;script&gt;" in html and "&lt;img src=x" in html and "\x1b" not in html
+    assert "default-src 'none'" in html
+
+
+def test_the_page_says_what_the_report_says() -> None:
+    html = page(document())
+    for text in (
+        "1 of 2 hosts are as they should be",
+        "about 1 min 33 s",
+        "compare `model.path` with the host",
+        "402.5",
+        "instead of 101.0",
+        "2026-11-29T10:00:00Z",
+        "+max-total-tokens: 4096",
+        "path /a -&gt; /b",
+        "not reached",
+    ):
+        assert text in html, text
+
+
+def test_whatever_a_host_has_answered_there_is_a_page() -> None:
+    chance = random.Random(7)
+
+    def spoiled(value: Any) -> Any:
+        if chance.random() < 0.04:
+            return chance.choice(ODD)
+        if isinstance(value, dict):
+            return {key: spoiled(one) for key, one in value.items() if chance.random() > 0.03}
+        return [spoiled(one) for one in value] if isinstance(value, list) else value
+
+    for _ in range(300):
+        found = document()
+        for host in found["report"]:
+            host["engines"] = [
+                {**one, **{key: spoiled(one[key]) for key in ("generate", "checks", "phases")}}
+                for one in host["engines"]
+            ]
+            host["switches"] = {key: spoiled(one) for key, one in host["switches"].items()}
+        assert page(found).encode().endswith(b"</html>\n")
