@@ -9,11 +9,11 @@ from __future__ import annotations
 import json
 import os
 import zlib
-from dataclasses import dataclass, field, fields
+from dataclasses import dataclass, field, fields, replace
 from pathlib import Path
 from typing import Any, TypeVar, cast
 
-from sglangctl.state.paths import Paths
+from sglangctl.state.paths import Paths, linked
 from sglangctl.util import os_errors
 from sglangctl.util.errors import Unusable
 
@@ -156,6 +156,20 @@ class Acceptance:
 
 
 @dataclass(frozen=True)
+class Fallback:
+    """Overrides of an engine, as a release of their own. A switch to `instead_of` tries it where that
+    does not come to serve."""
+
+    name: str
+    release: str
+    """Its digest."""
+    instead_of: str
+    """The digest of the wanted release."""
+    drafter: Drafter | None = None
+    preflight: Preflight = field(default_factory=Preflight)
+
+
+@dataclass(frozen=True)
 class EngineConfig:
     """engines/NAME.json."""
 
@@ -177,7 +191,16 @@ class EngineConfig:
     readiness: Readiness = field(default_factory=Readiness)
     limits: Limits = field(default_factory=Limits)
     preflight: Preflight = field(default_factory=Preflight)
+    fallbacks: tuple[Fallback, ...] = ()
+    """In the order in which they are tried."""
     v: int = VERSION
+
+    def with_release(self, digest: str | None) -> EngineConfig:
+        """The configuration that goes with a release: that of a fallback has its overrides."""
+        for one in self.fallbacks:
+            if one.release == digest:
+                return replace(self, drafter=one.drafter, preflight=one.preflight)
+        return self
 
 
 @dataclass(frozen=True)
@@ -193,8 +216,8 @@ class HostConfig:
 
 
 def load_engine(name: str, paths: Paths | None = None) -> EngineConfig:
-    """Read engines/NAME.json; ConfigError names the file and what is wrong with it (Unusable: what
-    is no name)."""
+    """Read engines/NAME.json, as it holds for the live release; ConfigError names the file and what is
+    wrong with it (Unusable: what is no name)."""
     paths = paths or Paths()
     path = paths.engine_json(name)
     try:
@@ -203,7 +226,7 @@ def load_engine(name: str, paths: Paths | None = None) -> EngineConfig:
         raise Absent(unknown(name, paths)) from None
     if config.name != name:
         raise ConfigError(f"{path} is about another engine ({config.name!r}); deploy again")
-    return config
+    return config.with_release(linked(name, "current", paths)) if config.fallbacks else config
 
 
 def require_known(name: str, paths: Paths) -> None:
@@ -222,8 +245,6 @@ def unknown(name: str, paths: Paths) -> str:
     return f"there is no engine {name} on this host (there is: {', '.join(names)}): deploy it first"
 
 
-_FORMER = frozenset(["fallbacks"])
-"""Keys that were written once and never read. A switch can go back to such a file."""
 _OPTIONAL: dict[str, type] = {"drafter": Drafter, "acceptance": Acceptance}
 _PARTS: dict[str, type] = {
     "readiness": Readiness,
@@ -235,11 +256,22 @@ _PARTS: dict[str, type] = {
 
 def engine_from(document: dict[str, Any], source: Path) -> EngineConfig:
     """An engine's configuration from its JSON object; ConfigError names `source`."""
-    document = {key: value for key, value in document.items() if key not in _FORMER}
+    document = _with_parts(document, source)
+    fallbacks = document.get("fallbacks", [])
+    if isinstance(fallbacks, list) and all(isinstance(one, dict) for one in fallbacks):
+        document["fallbacks"] = [
+            _build(Fallback, _with_parts(one, source), source) for one in fallbacks
+        ]
+    return _build(EngineConfig, document, source)
+
+
+def _with_parts(document: dict[str, Any], source: Path) -> dict[str, Any]:
+    """A copy in which mappings are what _PARTS makes of them."""
+    document = dict(document)
     for key, kind in _PARTS.items():
         if key in document and (document[key] is not None or key not in _OPTIONAL):
             document[key] = _build(kind, document[key], source)
-    return _build(EngineConfig, document, source)
+    return document
 
 
 def host_from(document: dict[str, Any], source: Path) -> HostConfig:

@@ -100,6 +100,14 @@ class Paths:
         return self.root / "usr/local/bin/sglangctl"
 
 
+def linked(name: str, link: str, paths: Paths) -> str | None:
+    """The name of what a link in an engine's folder points to; None when it does not exist."""
+    try:
+        return Path(os.readlink(paths.engine_state(name) / link)).name
+    except OSError:
+        return None
+
+
 def checked_name(name: str) -> str:
     """`name` if it can be an engine's name; Unusable for anything else (it becomes a path)."""
     if not NAME.fullmatch(name):

@@ -23,7 +23,7 @@ from sglangctl.masking.masker import secrets_of
 from sglangctl.proc import command
 from sglangctl.state import ownership
 from sglangctl.state.files import sync_folder, write_atomic
-from sglangctl.state.paths import NAME, Paths
+from sglangctl.state.paths import NAME, Paths, linked
 from sglangctl.util import os_errors
 from sglangctl.util.errors import Failed
 
@@ -75,15 +75,20 @@ class State:
     """While switching: what it was about to do."""
     ended: str | None = None
     """Of phase back and failed: why, and what serves now."""
+    fallback: dict[str, str] | None = None
+    """Where `to` is a fallback of the wanted release: its `name`, the digest `instead_of` which it
+    serves, and the `cause` for which that one did not."""
     v: int = 1
+
+    @property
+    def wanted(self) -> str | None:
+        """The release that the switch was asked for."""
+        return (self.fallback or {}).get("instead_of", self.to)
 
 
 def link_target(name: str, link: str, paths: Paths) -> str | None:
     """The digest that `current`, `previous` or `known-good` names; None when it does not exist."""
-    try:
-        return Path(os.readlink(paths.engine_state(name) / link)).name
-    except OSError:
-        return None
+    return linked(name, link, paths)
 
 
 def staged(name: str, paths: Paths) -> list[str]:
@@ -141,7 +146,7 @@ def write_state(name: str, state: State, paths: Paths) -> None:
     document = {
         key: list(value) if isinstance(value, tuple) else value
         for key, value in state.__dict__.items()
-        if value is not None or key not in ("config", "config_before", "step", "ended")
+        if value is not None or key not in ("config", "config_before", "step", "ended", "fallback")
     }
     write_atomic(paths.state_json(name), json.dumps(document, indent=1).encode() + b"\n", 0o600)
 

@@ -230,4 +230,4 @@ def _silent(where: Endpoint, model: str) -> str | None:
 
 
 def _own_ran(state: State) -> bool:
-    return state.was_running and state.came_from not in (None, state.to)
+    return state.was_running and state.came_from not in (None, state.to, state.wanted)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any
 
@@ -59,6 +59,13 @@ def of(state: State, plan: Plan, rollback: bool) -> Before:
         tuple(box["name"] for box in state.containers),
         tuple(notes.by_hand(plan, plan.situation)) if plan.situation else (),
     )
+
+
+def lines(before: Before, name: str, to: str, fallbacks: Sequence[str]) -> list[str]:
+    """What is tried if release `to` of engine `name` does not become ready, and what the host goes
+    back to."""
+    tried = f"if {name} fails for a cause that they can help: fallback {', then '.join(fallbacks)}"
+    return [*([escaped(tried)] if fallbacks else []), line(before, name, to)]
 
 
 def line(before: Before, name: str, to: str) -> str:

@@ -10,19 +10,21 @@ from __future__ import annotations
 
 import shutil
 import signal
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from types import FrameType
 from typing import Callable
 
 from sglangctl import free
+from sglangctl.diagnosis.overrides import HELPS
 from sglangctl.free import disabling
 from sglangctl.free.model import Plan
 from sglangctl.startup.render import explain
 from sglangctl.state import ownership, release
 from sglangctl.state.config import (
     EngineConfig,
+    Fallback,
     load_engine,
     load_engines,
     load_host,
@@ -102,7 +104,8 @@ def resume(name: str, paths: Paths, record: Record) -> None:
         elif engine.rollback and back.possible(state):
             back.go_back(engine, state, "the switch was interrupted", paths, record)
         else:
-            switch(engine, state.to, state.policy, state.reason or "", paths, record, config)
+            to = state.wanted or state.to
+            switch(engine, to, state.policy, state.reason or "", paths, record, config)
 
 
 def at_boot(name: str, paths: Paths) -> str | None:
@@ -146,11 +149,15 @@ def switch(
     state = _recorded(engine, plan, record.say, paths)
     state = replace(state, to=to, policy=policy, reason=reason or None, config=config)
     ran = before.of(state, plan, engine.rollback)
-    record.say(before.line(ran, engine.name, to))
+    fallbacks = tuple(one for one in engine.fallbacks if one.instead_of == to)
+    for text in before.lines(ran, engine.name, to, [one.name for one in fallbacks]):
+        record.say(text)
     try:
         _forward(engine, plan, state, paths, record)
     except (Failed, OSError) as failure:
-        _failed(engine, state, ran, failure, paths, record)
+        state, ended = _with_fallbacks(engine, fallbacks, state, failure, paths, record)
+        if ended is not None:
+            _failed(engine, state, ran, ended, paths, record)
 
 
 def would_go_back_to(engine: EngineConfig, plan: Plan, paths: Paths) -> before.Before:
@@ -229,38 +236,79 @@ def _with_known(name: str, state: State, paths: Paths) -> State:
 
 def _forward(engine: EngineConfig, plan: Plan, state: State, paths: Paths, record: Record) -> None:
     """From what runs now to the committed release. Failed where that is not possible."""
-    say, to = record.say, str(state.to)
-
-    def step(name: str) -> None:
-        release.write_state(engine.name, replace(state, step=name), paths)
-        record.emit("step", name="step", step=name)
-
     live.enable_resume()
-    step(FREEING)
-    freed = free.execute(_kept_enabled(plan), say, record.emit)
+    _step(engine, state, FREEING, paths, record)
+    freed = free.execute(_kept_enabled(plan), record.say, record.emit)
     if not freed.ok:
         raise Failed(freed.sentence, status=freed.status)
     live.cancel_start(engine)
-    step(MOVING)
+    _bring_up(engine, state, paths, record)
+
+
+def _step(engine: EngineConfig, state: State, step: str, paths: Paths, record: Record) -> None:
+    release.write_state(engine.name, replace(state, step=step), paths)
+    record.emit("step", name="step", step=step)
+
+
+def _bring_up(engine: EngineConfig, state: State, paths: Paths, record: Record) -> None:
+    """From free GPUs to the committed release. NotKept when it does not come to serve."""
+    say, to = record.say, str(state.to)
+    _step(engine, state, MOVING, paths, record)
     if state.config is not None:
         put_config(engine.name, state.config, paths)
     old = state.came_from
     live.put_live(engine, to, old, paths)
     live.restarts(engine, paths, allowed=False)
     say(f"release {to[:12]} is live" + (f" (before: {old[:12]})" if old else ""))
-    step(STARTING)
+    _step(engine, state, STARTING, paths, record)
     unit = find(engine.unit)
     live.begin_start(engine, paths)
     say(f"started {engine.unit}")
-    step(FOLLOWING)
+    _step(engine, state, FOLLOWING, paths, record)
     outcome = follow(engine, paths, say, unit.invocation_id if unit else "")
     record.emit("outcome", **outcome.document())
     if not _good(outcome, engine):
         answers = outcome.word in ("degraded", "unproven")
-        raise NotKept("\n".join(_told(outcome, engine)), answers)
-    step(COMMITTING)
+        raise NotKept("\n".join(_told(outcome, engine)), answers, outcome.cause)
+    _step(engine, state, COMMITTING, paths, record)
     commit(engine.name, to, paths)
     say(f"{outcome.sentence}: release {to[:12]} is kept")
+
+
+def _with_fallbacks(
+    engine: EngineConfig,
+    fallbacks: Sequence[Fallback],
+    state: State,
+    failure: Exception,
+    paths: Paths,
+    record: Record,
+) -> tuple[State, Exception | None]:
+    """Try the inventory's overrides in their order, as long as one can help what failed last. Returns
+    the state as it is then, and why nothing was kept; None: a fallback serves."""
+    wanted, because, told = failure, None, []
+    for one in fallbacks:
+        cause = failure.cause if isinstance(failure, NotKept) and not failure.answers else None
+        if cause is None or cause not in HELPS:
+            break
+        because = because or cause
+        first = str(failure).splitlines()[0]
+        record.say(f"trying fallback {one.name}: {first}; {HELPS[cause]}")
+        known = {"name": one.name, "instead_of": one.instead_of, "cause": because}
+        state = replace(state, to=one.release, fallback=known)
+        try:
+            back.end_new(engine, paths, record.say)
+            _bring_up(engine.with_release(one.release), state, paths, record)
+        except (Failed, OSError) as again:
+            failure = again
+            told.append(f"fallback {one.name}: {os_errors.describe(again).splitlines()[0]}")
+            continue
+        record.emit("step", name="fallback", fallback=one.name, cause=because)
+        record.say(f"{engine.name} serves with fallback {one.name} because {because}")
+        return state, None
+    if told and isinstance(failure, NotKept):
+        first, *more = str(wanted).splitlines()
+        return state, NotKept("\n".join([first, *told, *more]), failure.answers, failure.cause)
+    return state, failure
 
 
 def _kept_enabled(plan: Plan) -> Plan:
@@ -313,8 +361,9 @@ def _failed(
     if isinstance(failure, NotKept) and not failure.answers:
         # Before systemd may restart it again: one failure is enough.
         back.end_new(engine, paths, record.say)
+    same = ran.release in (state.to, state.wanted)
     nothing = (
-        f"nothing to go back to, {before.nothing(ran, str(state.to))}"
+        f"nothing to go back to, {before.nothing(ran, str(ran.release if same else state.to))}"
         if engine.rollback
         else "`rollback: false`: what ran before stays down"
     )
@@ -383,11 +432,12 @@ def _finish_commit(name: str, paths: Paths) -> str | None:
 
 
 class NotKept(Failed):
-    """The new engine did not become ready; `answers`: it serves all the same."""
+    """The new engine did not become ready, for a `cause` where that is known; `answers`: it serves
+    all the same."""
 
-    def __init__(self, text: str, answers: bool) -> None:
+    def __init__(self, text: str, answers: bool, cause: str | None) -> None:
         super().__init__(text)
-        self.answers = answers
+        self.answers, self.cause = answers, cause
 
 
 class Cancelled(Failed):

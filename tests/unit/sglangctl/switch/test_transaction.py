@@ -58,10 +58,16 @@ class Machine:
     said: list[str] = field(default_factory=list)
     refused: tuple[Refusal, ...] = ()
     cut_at: str | None = None
+    cut_of: str | None = None
+    """Only of the switch to this release."""
     ended_by: Failed | None = None
     """What a signal raises while the start is followed."""
     outcome: Outcome | None = None
     """Of every start, whatever is in `good`."""
+    cause: str = "rank-died"
+    """Of every start that fails."""
+    tried: list[str] = field(default_factory=list)
+    """The releases that were started, in their order."""
     starts: int = 0
     allowed: bool = True
     """Whether the unit restarted by itself when it was started last."""
@@ -121,6 +127,7 @@ class Machine:
         return Result(0, "", "")
 
     def follow(self, engine: EngineConfig, paths: Paths, *_: Any) -> Outcome:
+        self.tried.append(str(self.live))
         if self.ended_by is not None and self.live == NEW:
             ended, self.ended_by = self.ended_by, None
             raise ended
@@ -129,7 +136,7 @@ class Machine:
         if self.live in self.good:
             return Outcome("ready", "tiny is ready")
         # The unit itself is not down yet when the watch says that the engine failed.
-        verdict = {"cause": "rank-died", "evidence": ["exit code: -9"]}
+        verdict = {"cause": self.cause, "evidence": ["exit code: -9"]}
         return Outcome("failed", "it failed while loading", verdict)
 
     def recorded(self, name: str) -> recorded_unit.RecordedUnit | None:
@@ -188,7 +195,8 @@ def machine(paths: Paths, monkeypatch: pytest.MonkeyPatch) -> Machine:
 
     def cut(name: str, state: release.State, found: Paths) -> None:
         write(name, state, found)
-        if made.cut_at is not None and state.step == made.cut_at:
+        this = made.cut_of in (None, state.to)
+        if this and made.cut_at is not None and state.step == made.cut_at:
             raise Cut
 
     monkeypatch.setattr(release, "write_state", cut)
@@ -670,3 +678,109 @@ def test_a_rollback_without_a_release_before(machine: Machine) -> None:
     transaction.begin(ran_before(machine, "nothing"), machine.paths, machine.record())
     with pytest.raises(Failed, match="no release before the live one"):
         on_demand.wanted("tiny", None, machine.paths)
+
+
+LESS, LEAST = "d" * 64, "e" * 64
+
+
+def with_fallbacks(machine: Machine, what: str, **more: Any) -> Wanted:
+    for digest in (LESS, LEAST):
+        stage(machine.paths, digest)
+    named = {"less": LESS, "least": LEAST}
+    return ran_before(
+        machine,
+        what,
+        drafter={"path": "/d"},
+        fallbacks=[{"name": n, "release": d, "instead_of": NEW} for n, d in named.items()],
+        **more,
+    )
+
+
+@pytest.mark.parametrize("what", SIDES)
+@pytest.mark.parametrize("good", [LESS, LEAST])
+def test_a_fallback_that_serves_is_kept(machine: Machine, what: str, good: str) -> None:
+    wanted = with_fallbacks(machine, what)
+    machine.good = {OLD, good}
+    transaction.begin(wanted, machine.paths, machine.record())
+    assert machine.tried == [NEW, LESS, LEAST][: 2 + (good == LEAST)]
+    assert machine.serving() == {good} and machine.enabled >= {UNIT, WATCH}
+    assert VLLM not in machine.enabled and not machine.no_restarts.exists()
+    name = "less" if good == LESS else "least"
+    assert machine.state.phase == "live"
+    assert machine.state.fallback == {"name": name, "instead_of": NEW, "cause": "rank-died"}
+    assert machine.said[-1] == f"tiny serves with fallback {name} because rank-died"
+    assert any("fallback less, then least" in line for line in machine.said)
+    assert release.link_target("tiny", "known-good", machine.paths) == good
+    assert release.link_target("tiny", "previous", machine.paths) in (None, OLD)
+    assert load_engine("tiny", machine.paths).drafter is None, "as the fallback has it"
+
+
+@pytest.mark.parametrize("what", SIDES_BEFORE)
+def test_what_no_override_can_help_goes_back_at_once(machine: Machine, what: str) -> None:
+    wanted = with_fallbacks(machine, what)
+    machine.good, machine.cause = {OLD}, "disk-full"
+    with pytest.raises(Failed, match="again"):
+        transaction.begin(wanted, machine.paths, machine.record())
+    assert LESS not in machine.tried
+    settled(machine, what)
+
+
+@pytest.mark.parametrize("what", SIDES_BEFORE)
+def test_after_the_last_fallback_it_goes_back_and_says_all_reasons(
+    machine: Machine, what: str
+) -> None:
+    wanted = with_fallbacks(machine, what)
+    machine.good = {OLD}
+    with pytest.raises(Failed) as failed:
+        transaction.begin(wanted, machine.paths, machine.record())
+    first, again, *more = str(failed.value).splitlines()
+    assert first == "tiny: it failed while loading" and again.endswith(" again")
+    assert [line for line in more if line.startswith("fallback ")] == [
+        "fallback less: tiny: it failed while loading",
+        "fallback least: tiny: it failed while loading",
+    ]
+    assert machine.tried[:3] == [NEW, LESS, LEAST]
+    settled(machine, what)
+
+
+def test_the_release_that_failed_is_not_what_to_go_back_to(machine: Machine) -> None:
+    """It ran before, failed when it was started again, and so did its fallbacks."""
+    wanted = with_fallbacks(machine, "ours")
+    link_atomic(machine.paths.current("tiny"), f"releases/{NEW}")
+    machine.good = set()
+    with pytest.raises(Failed, match="it is the release that ran before"):
+        transaction.begin(wanted, machine.paths, machine.record())
+    assert machine.tried == [NEW, LESS, LEAST]
+    assert machine.serving() == set()
+
+
+def test_a_rollback_on_demand_tries_no_fallback_of_another_release(machine: Machine) -> None:
+    wanted = with_fallbacks(machine, "ours")
+    transaction.begin(wanted, machine.paths, machine.record())
+    machine.good, machine.tried = {NEW}, []
+    with pytest.raises(Failed, match="serves again"):
+        asked = on_demand.wanted("tiny", None, machine.paths)
+        transaction.begin(asked, machine.paths, machine.record())
+    assert machine.tried == [OLD, NEW]
+
+
+@pytest.mark.parametrize("after", [resumed, Machine.reboot], ids=["killed", "power cut"])
+@pytest.mark.parametrize("what", SIDES)
+@pytest.mark.parametrize("step", STEPS[1:])
+def test_a_cut_while_a_fallback_is_tried(
+    machine: Machine, step: str, what: str, after: Comes
+) -> None:
+    wanted = with_fallbacks(machine, what)
+    machine.good = {OLD, LESS}
+    machine.cut_at, machine.cut_of = step, LESS
+    with pytest.raises(Cut):
+        transaction.begin(wanted, machine.paths, machine.record())
+    machine.cut_at = None
+    after(machine)
+    if step == COMMITTING or (what == "nothing" and after is resumed):
+        assert machine.serving() == {LESS} and machine.state.phase == "live"
+        assert machine.state.fallback is not None
+    elif what == "nothing":
+        assert machine.serving() == set()
+    else:
+        settled(machine, what)
