@@ -112,9 +112,44 @@ def build_engine(
                 {**profile.flags, **given}.get(flag) is True
                 for flag in ("disable-custom-all-reduce", "enable-p2p-check")
             ),
+            **of_memory(given),
         ),
         hardening=engine["hardening"],
     )
+
+
+CONVERT = (
+    *("cpu-offload-gb", "dtype", "json-model-override-args", "load-format", "modelopt-quant"),
+    *("offload-group-size", "quantization", "torchao-config", "weight-cache-mode"),
+)
+"""Flags with which the weights on the GPUs may be smaller than their files."""
+
+
+def of_memory(given: Mapping[str, Any]) -> dict[str, Any]:
+    """What decides how much memory a GPU needs, as fields of Preflight; a value that is none is
+    left out (it is told where flags are looked at)."""
+
+    def number(*names: str) -> float | None:
+        for name in names:
+            try:
+                value = float(given[name])
+            except (KeyError, TypeError, ValueError):
+                continue
+            return value if 0 < value < 1e9 else None
+        return None
+
+    replicas = number("attn-dp-size")
+    if replicas is None and given.get("enable-dp-attention") is True:
+        replicas = number("data-parallel-size", "dp-size")
+    fraction = number("mem-fraction-static")
+    return {
+        "pipeline_parallel": int(number("pipeline-parallel-size", "pp-size") or 1) or 1,
+        "attention_replicas": int(replicas or 1) or 1,
+        "mem_fraction": fraction if fraction is not None and fraction < 1 else None,
+        "context_length": int(number("context-length") or 0) or None,
+        "kv_cache_dtype": str(given.get("kv-cache-dtype") or "auto"),
+        "as_stored": not any(given.get(flag) for flag in CONVERT),
+    }
 
 
 BESIDE = 233

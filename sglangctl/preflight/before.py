@@ -6,7 +6,7 @@ from collections.abc import Iterator, Mapping
 from typing import Any
 
 from sglangctl.diagnosis.finding import FAIL, Finding
-from sglangctl.preflight import drafter, files, gpus, host, model, network
+from sglangctl.preflight import configs, drafter, files, fit, gpus, host, model, network
 from sglangctl.preflight.catalog import finding, without_ignored
 from sglangctl.state import ownership
 from sglangctl.state.config import EngineConfig
@@ -20,14 +20,24 @@ def findings(engine: EngineConfig, facts: Mapping[str, Any], paths: Paths) -> li
     `facts`: the probe's document, with a plan of this engine. Reads the weights' headers; what else
     is read is in `facts`.
     """
+    looked, user = model.look(engine, paths), model.reader_of(engine.user)
+    config, *others = configs.read(user, [str(one.target.folder) for one in looked])
+    plan = mapping(mapping(facts.get("plans")).get(engine.name))
     found = [
         *_unit(engine, paths),
-        *model.look(engine, paths),
-        *files.look(engine, model.reader_of(engine.user)),
+        *model.judge(engine, looked),
+        *files.look(engine, user),
         *model.changed(engine, facts),
-        *drafter.look(engine),
-        *_holders(engine, facts),
+        *drafter.look(engine, config, others[0] if others else {}),
+        *_holders(plan),
         *gpus.look(engine, facts),
+        *fit.look(
+            engine,
+            [one.model.bytes if one.model else 0 for one in looked],
+            config,
+            gpus.chosen(engine, facts),
+            None if plan.get("refused") else fit.leaving(plan),
+        ),
         *network.look(engine, facts),
         *host.look(engine, facts, paths),
     ]
@@ -45,8 +55,7 @@ def _unit(engine: EngineConfig, paths: Paths) -> Iterator[Finding]:
         )
 
 
-def _holders(engine: EngineConfig, facts: Mapping[str, Any]) -> Iterator[Finding]:
-    plan = mapping(mapping(facts.get("plans")).get(engine.name))
+def _holders(plan: Mapping[str, Any]) -> Iterator[Finding]:
     if plan.get("refused"):
         lines = plan.get("lines") or ["the GPUs are used by processes that may not be ended"]
         yield finding("gpus-held", FAIL, "\n".join(lines))

@@ -79,6 +79,19 @@ CHECKS: dict[str, Check] = {
     ),
     "gpu-ecc": Check(BEFORE, "ECC is on where the GPU has it", "NVML"),
     "gpu-display": Check(BEFORE, "no display is attached", "NVML"),
+    "gpu-memory": Check(
+        BEFORE,
+        "weights and drafter leave room for a key/value cache on each GPU",
+        "SGLang 0.5.23: memory_hook, kv_cache_configurator",
+    ),
+    "gpu-context": Check(
+        BEFORE,
+        "the longest request fits into the key/value cache",
+        "the model's config.json; SGLang refuses longer requests",
+    ),
+    "model-heads": Check(
+        BEFORE, "the ranks can share the attention heads", "SGLang: its models assert it"
+    ),
     "gpu-power-cap": Check(BEFORE, "the power limit is the board's own", "NVML"),
     "gpu-xids": Check(
         BEFORE, "the driver logged no error of the GPUs since the boot", "NVIDIA's Xid catalogue"
@@ -172,7 +185,7 @@ OF_A_RUN = frozenset(["weights-changed"])
 OF_THE_MODEL = frozenset(
     id
     for id in CHECKS
-    if id.startswith(("weights-", "model-", "tokenizer-")) and id != "weights-unchecked"
+    if id.startswith(("weights-", "model-config", "tokenizer-")) and id != "weights-unchecked"
 )
 """What is wrong with the model itself: known also of an engine that is not switched."""
 

@@ -2,42 +2,28 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterator
-from pathlib import Path
 from typing import Any
 
 from sglangctl.diagnosis.finding import FAIL, WARN, Finding
 from sglangctl.preflight.catalog import finding
-from sglangctl.preflight.model import reader_of
-from sglangctl.proc.as_user import NoAnswer, ask
+from sglangctl.preflight.configs import text_model
 from sglangctl.state.config import EngineConfig
-from sglangctl.util.values import mapping, whole
+from sglangctl.util.values import whole
 
-LIMIT_S = 30.0
-LARGEST = 4 * 1024 * 1024
 EAGLE3 = "Eagle3"
 """Ends the name of an EAGLE-3 drafter's architecture: LlamaForCausalLMEagle3."""
 
 
-def look(engine: EngineConfig) -> Iterator[Finding]:
-    """What does not fit; nothing where one of the two configurations cannot be read (the check of
-    the weights says why)."""
-    drafter = engine.drafter
-    if drafter is None or not drafter.path:
-        return
-    folders = [engine.model, drafter.path]
-    try:
-        target, draft = ask(reader_of(engine.user), lambda: list(map(_config, folders)), LIMIT_S)
-    except (OSError, KeyError, NoAnswer):
-        return
-    if target and draft:
-        yield from judge(drafter.algorithm, target, draft)
+def look(engine: EngineConfig, target: dict[str, Any], draft: dict[str, Any]) -> Iterator[Finding]:
+    """What does not fit; nothing where one of the two config.json could not be read."""
+    if engine.drafter is not None and target and draft:
+        yield from judge(engine.drafter.algorithm, target, draft)
 
 
 def judge(algorithm: str, target: dict[str, Any], draft: dict[str, Any]) -> Iterator[Finding]:
     """Two config.json. Pure."""
-    of_target, of_draft = _text_model(target), _text_model(draft)
+    of_target, of_draft = text_model(target), text_model(draft)
     given = draft.get("architectures")
     named = [one for one in given if isinstance(one, str)] if isinstance(given, list) else []
     eagle3 = any(one.endswith(EAGLE3) for one in named)
@@ -65,16 +51,3 @@ def _same(name: str, target: int | None, draft: int | None, level: str) -> Itera
             f"the drafter is made for {name} {draft}, the model has {target}",
             "take the drafter that was trained for this model",
         )
-
-
-def _text_model(config: dict[str, Any]) -> dict[str, Any]:
-    """The language model's part of a configuration (multimodal models nest it)."""
-    return {**config, **mapping(config.get("text_config"))}
-
-
-def _config(folder: str) -> dict[str, Any]:
-    try:
-        with open(Path(folder) / "config.json", "rb") as file:
-            return mapping(json.loads(file.read(LARGEST)))
-    except (OSError, ValueError, RecursionError):
-        return {}

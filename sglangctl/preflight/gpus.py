@@ -41,11 +41,19 @@ def look(engine: EngineConfig, facts: Mapping[str, Any]) -> Iterator[Finding]:
         return
     known = mappings(facts["gpus"])
     yield from count(engine, known)
-    chosen = [gpu for gpu in known if engine.gpus == "all" or gpu.get("index") in engine.gpus]
-    yield from kind(engine, chosen)
-    yield from order(chosen, health.read())
-    yield from xids(chosen, oom.kernel_log(since=0.0).xids)
-    yield from peers.look(engine, chosen)
+    mine = chosen(engine, facts)
+    yield from kind(engine, mine)
+    yield from order(mine, health.read())
+    yield from xids(mine, oom.kernel_log(since=0.0).xids)
+    yield from peers.look(engine, mine)
+
+
+def chosen(engine: EngineConfig, facts: Mapping[str, Any]) -> list[dict[str, Any]]:
+    """The engine's GPUs, as far as they are known and of interest."""
+    if engine.preflight.device == "cpu":
+        return []
+    known = mappings(facts.get("gpus"))
+    return [gpu for gpu in known if engine.gpus == "all" or gpu.get("index") in engine.gpus]
 
 
 def count(engine: EngineConfig, known: Sequence[Mapping[str, Any]]) -> Iterator[Finding]:

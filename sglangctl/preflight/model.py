@@ -5,7 +5,8 @@ from __future__ import annotations
 import os
 import pwd
 import stat
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -16,15 +17,25 @@ from sglangctl.state.config import EngineConfig
 from sglangctl.state.paths import Paths
 from sglangctl.util.values import mapping, number
 from sglangctl.weights import look as weights
+from sglangctl.weights.check import Model
 
 STAND_IN = "nobody"
 """Looks in place of a user that this deploy makes only later: both can read what everybody can."""
 
 
-def look(engine: EngineConfig, paths: Paths, remember: bool = False) -> Iterator[Finding]:
-    """What is wrong with the folders of model and drafter; headers only, nothing of a folder that
-    was found complete and has not changed since. `remember`: keep what is found complete."""
-    user = reader_of(engine.user)
+@dataclass(frozen=True)
+class Looked:
+    """One folder of the engine: what was found in it, or why it was not looked at."""
+
+    target: weights.Target
+    model: Model | None = None
+    why: str = ""
+
+
+def look(engine: EngineConfig, paths: Paths, remember: bool = False) -> list[Looked]:
+    """The folders of model and drafter; headers only, nothing of a folder that was found complete
+    and has not changed since. `remember`: keep what is found complete."""
+    user, looked = reader_of(engine.user), []
     for target in weights.targets(engine):
         try:
             found = weights.model(
@@ -32,14 +43,24 @@ def look(engine: EngineConfig, paths: Paths, remember: bool = False) -> Iterator
             )
         except (PermissionError, KeyError, NoAnswer) as error:
             why = str(error.args[0]) if error.args else type(error).__name__
+            looked.append(Looked(target, why=why))
+        else:
+            looked.append(Looked(target, found))
+    return looked
+
+
+def judge(engine: EngineConfig, looked: Iterable[Looked]) -> Iterator[Finding]:
+    """What is wrong with them."""
+    for one in looked:
+        if one.model is not None:
+            yield from sourced(one.model.findings)
+        else:
             yield finding(
                 "weights-unchecked",
                 WARN,
-                f"{target.folder} was not looked at: {why}",
-                f"as root: sglangctl weights --user {engine.user} {target.folder}",
+                f"{one.target.folder} was not looked at: {one.why}",
+                f"as root: sglangctl weights --user {engine.user} {one.target.folder}",
             )
-        else:
-            yield from sourced(found.findings)
 
 
 def changed(engine: EngineConfig, facts: Mapping[str, Any]) -> Iterator[Finding]:

@@ -7,6 +7,7 @@ from typing import Any
 
 from sglangctl.diagnosis.finding import FAIL, WARN, Finding
 from sglangctl.preflight.catalog import finding
+from sglangctl.preflight.fit import leaving
 from sglangctl.state.config import EngineConfig
 from sglangctl.util.values import mapping, mappings
 
@@ -50,15 +51,13 @@ def _is_local(listen: str) -> bool:
 def _staying(engine: EngineConfig, facts: Mapping[str, Any], number: int) -> str | None:
     """Who listens on a port and does not end with the switch; None for nobody."""
     plan = mapping(mapping(facts.get("plans")).get(engine.name))
-    ending = [*mappings(plan.get("units_to_stop")), *mappings(plan.get("containers_to_stop"))]
-    leaving = {pid for step in ending for pid in step["pids"]}
-    leaving |= {holder["pid"] for holder in mappings(plan.get("processes_to_end"))}
+    ending = leaving(plan)
     units = {engine.unit, *engine.replaces}
     for listener in mappings(facts.get("listening")):
         if listener["port"] != number:
             continue
         for owner in mappings(listener.get("owners")):
-            if owner["pid"] not in leaving and owner.get("unit") not in units:
+            if owner["pid"] not in ending and owner.get("unit") not in units:
                 unit = owner.get("unit") or "no unit"
                 return f"{owner['name']} (pid {owner['pid']}, {unit})"
     return None

@@ -48,8 +48,8 @@ def findings(
     venv = str(manifest.get("venv"))
     found = list(toolchain.look(engine, venv, paths.releases(engine.name) / digest))
     # The gate `before` has told of the rest; broken since, the engine must not be stopped for them.
-    weights = model.look(engine, paths, remember=True)
-    found += [one for one in weights if one.level == FAIL]
+    looked = model.look(engine, paths, remember=True)
+    found += [one for one in model.judge(engine, looked) if one.level == FAIL]
     memory = paths.asked / f"{engine.name}-{_key(engine, digest, Path(venv))}"
     if not memory.exists():
         asked = _asked(engine, digest, venv, paths, ask)

@@ -139,6 +139,15 @@ class Preflight:
     """NCCL may copy from GPU to GPU: nothing sets NCCL_P2P_DISABLE=1."""
     custom_all_reduce: bool = True
     """SGLang may use its own all-reduce, and does not ask first whether peer-to-peer works."""
+    pipeline_parallel: int = 1
+    attention_replicas: int = 1
+    """Among which DP attention shares out the ranks."""
+    mem_fraction: float | None = None
+    """The flag mem-fraction-static."""
+    context_length: int | None = None
+    kv_cache_dtype: str = "auto"
+    as_stored: bool = True
+    """The weights are as large on the GPUs as their files are: no flag converts or moves them."""
 
 
 @dataclass(frozen=True)

@@ -14,7 +14,7 @@ from sglangctl.diagnosis.finding import Finding
 from sglangctl.gpu import health
 from sglangctl.gpu.health import Health
 from sglangctl.gpu.nvml import NvmlError
-from sglangctl.preflight import drafter, gpus, host, network
+from sglangctl.preflight import configs, drafter, gpus, host, network
 from sglangctl.state.config import Drafter, Preflight
 from sglangctl.state.paths import Paths
 from tests.support.engine_config import ENGINE
@@ -210,10 +210,12 @@ def test_a_drafter_is_read_from_its_folder(tmp_path: Path) -> None:
         model=str(tmp_path / "model"),
         drafter=Drafter("EAGLE3", str(tmp_path / "draft")),
     )
-    assert levels(drafter.look(engine)) == {"drafter-shape": "fail"}
+    folders = [engine.model, str(tmp_path / "draft")]
+    assert levels(drafter.look(engine, *configs.read("root", folders))) == {"drafter-shape": "fail"}
     (tmp_path / "draft/config.json").write_text("{")
-    assert levels(drafter.look(engine)) == {}
-    assert levels(drafter.look(replace(engine, drafter=None))) == {}
+    assert levels(drafter.look(engine, *configs.read("root", folders))) == {}
+    assert configs.read("nobody-at-all", folders) == [{}, {}]
+    assert levels(drafter.look(replace(engine, drafter=None), TARGET, DRAFT)) == {}
 
 
 def test_an_open_listener_without_a_key_is_a_warning() -> None:

@@ -1,0 +1,143 @@
+"""Whether a model and its cache fit the GPUs, by estimates that are held against known engines."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+import pytest
+
+from sglangctl.diagnosis.finding import Finding
+from sglangctl.preflight import estimate, fit
+from sglangctl.state.config import EngineConfig, Preflight
+from tests.support.engine_config import ENGINE
+from tests.support.inventory_case import engine as spec_of
+
+GIB = 2**30
+LLAMA = {
+    "architectures": ["LlamaForCausalLM"],
+    **{"num_hidden_layers": 32, "num_attention_heads": 32, "num_key_value_heads": 8},
+    **{"hidden_size": 4096, "max_position_embeddings": 131072, "torch_dtype": "bfloat16"},
+}
+KIMI = {
+    "architectures": ["KimiK25ForConditionalGeneration"],
+    "text_config": {
+        **{"num_hidden_layers": 61, "num_attention_heads": 64, "num_key_value_heads": 64},
+        **{"kv_lora_rank": 512, "qk_rope_head_dim": 64, "max_position_embeddings": 262144},
+    },
+}
+CARD = {"memory_total_mib": 97887, "processes": []}
+ONE = replace(ENGINE, preflight=Preflight(mem_fraction=0.9))
+
+
+def judged(
+    engine: EngineConfig, gib: float, config: dict[str, Any], **card: Any
+) -> dict[str, Finding]:
+    found = list(fit.look(engine, [int(gib * GIB)], config, [{**CARD, **card}], {7}))
+    return {one.id: one for one in found}
+
+
+@pytest.mark.parametrize(
+    ("config", "more", "size"),
+    [
+        (LLAMA, {}, 2 * 32 * 8 * 128 * 2),
+        (LLAMA, {"kv_cache_dtype": "fp8_e4m3"}, 2 * 32 * 8 * 128),
+        (KIMI, {}, 61 * 576 * 2),
+        ({**LLAMA, "head_dim": 64}, {}, 2 * 32 * 8 * 64 * 2),
+        ({**LLAMA, "layer_types": ["full_attention"] * 32, "sliding_window": 4096}, {}, 131072),
+        ({**LLAMA, "layer_types": ["full_attention", "linear_attention"]}, {}, None),
+        ({**LLAMA, "sliding_window": 4096}, {}, None),
+        ({**LLAMA, "sliding_window": 4096, "use_sliding_window": False}, {}, 131072),
+        ({"num_hidden_layers": "x"}, {}, None),
+        ({}, {}, None),
+    ],
+)
+def test_the_bytes_of_a_token(
+    config: dict[str, Any], more: dict[str, Any], size: int | None
+) -> None:
+    engine = replace(ENGINE, preflight=Preflight(**more))
+    assert estimate.token_bytes(engine, config) == size
+
+
+def test_ranks_share_heads_and_layers() -> None:
+    four = replace(ENGINE, tensor_parallel=4)
+    assert estimate.token_bytes(four, LLAMA) == 2 * 32 * 2 * 128 * 2
+    many = replace(ENGINE, tensor_parallel=16)
+    assert estimate.token_bytes(many, LLAMA) == 2 * 32 * 1 * 128 * 2
+    staged = replace(four, preflight=Preflight(pipeline_parallel=2))
+    assert estimate.token_bytes(staged, LLAMA) == 2 * 16 * 2 * 128 * 2
+    replicas = replace(four, preflight=Preflight(attention_replicas=4))
+    assert estimate.token_bytes(replicas, LLAMA) == 2 * 32 * 8 * 128 * 2
+
+
+def test_the_kimi_host_fits() -> None:
+    """547 GB on eight cards of 97,887 MiB at 0.94, as it is served: 20 GiB for the cache."""
+    engine = replace(ENGINE, tensor_parallel=8, preflight=Preflight(mem_fraction=0.94))
+    found = estimate.of(engine, 547 * 10**9, 0, KIMI, 97887, 97887)
+    assert found.fits and found.weights == 547 * 10**9 // 8 // 2**20
+    assert 20 * 1024 < found.cache < 26 * 1024
+    assert 300_000 < (found.tokens or 0) < 400_000
+    (only,) = fit.judge(engine, found, KIMI)
+    assert only.level == "info" and "weights 63.7" in only.seen and "of 95.6 GiB free" in only.seen
+
+
+def test_weights_that_cannot_fit_fail_and_those_that_may_are_a_warning() -> None:
+    assert judged(ONE, 16, LLAMA)["gpu-memory"].level == "info"
+    assert judged(ONE, 200, LLAMA)["gpu-memory"].level == "fail"
+    assert judged(ONE, 88, LLAMA)["gpu-memory"].level == "warn"
+    converted = replace(ONE, preflight=replace(ONE.preflight, as_stored=False))
+    assert judged(converted, 200, LLAMA)["gpu-memory"].level == "warn"
+    assert judged(ONE, 160, {**LLAMA, "torch_dtype": "float32"})["gpu-memory"].level == "info"
+
+
+def test_what_stays_on_a_gpu_is_not_free() -> None:
+    there = judged(ONE, 70, LLAMA, processes=[(7, 90000), (8, 30000), (9, None)])
+    assert there["gpu-memory"].level == "fail" and "of 66.3 GiB free" in there["gpu-memory"].seen
+    assert judged(ONE, 70, LLAMA, processes=[(7, 90000)])["gpu-memory"].level == "info"
+    # Held by others, which is a finding of its own: it is not told twice.
+    rows = [{**CARD, "processes": [(8, 90000)]}]
+    assert all(one.level == "info" for one in fit.look(ONE, [70 * GIB], LLAMA, rows, None))
+
+
+def test_a_context_that_does_not_fit() -> None:
+    asked = replace(ONE, preflight=replace(ONE.preflight, context_length=131072))
+    assert "gpu-context" not in judged(asked, 16, LLAMA)
+    low = judged(asked, 80, LLAMA)["gpu-context"]
+    assert low.level == "warn" and "131,072 (context-length)" in low.seen
+    # Nobody asked for what the model could do.
+    assert judged(ONE, 80, LLAMA)["gpu-context"].level == "info"
+
+
+@pytest.mark.parametrize(("ranks", "level"), [(8, None), (6, "fail"), (1, None)])
+def test_heads_that_the_ranks_cannot_share(ranks: int, level: str | None) -> None:
+    engine = replace(ENGINE, tensor_parallel=ranks)
+    found = {one.id: one for one in fit.look(engine, [], KIMI, [], set())}
+    assert (found["model-heads"].level if found else None) == level
+    shared = replace(engine, preflight=Preflight(attention_replicas=6))
+    assert ranks != 6 or not list(fit.heads(shared, KIMI))
+
+
+def test_nothing_is_estimated_of_what_is_not_known() -> None:
+    assert not list(fit.look(ONE, [0], LLAMA, [CARD], set()))
+    assert not list(fit.look(ONE, [GIB], {}, [CARD], set()))
+    assert not list(fit.look(ONE, [GIB], LLAMA, [{"memory_total_mib": None}], set()))
+    assert not list(fit.look(ONE, [GIB], LLAMA, [], set()))
+
+
+def test_sglangs_reserve_where_no_fraction_is_given() -> None:
+    assert estimate.reserve(97887, 8) == 512 + 8192 * 1.5 + 1024 + 512
+    assert estimate.reserve(32607, 1) == 512 + 4096 * 1.5 + 128 + 512
+    found = estimate.of(ENGINE, 16 * GIB, GIB, LLAMA, 32607, 32607)
+    assert found.drafter == 1024 and 6.5 * 1024 < found.cache < 7 * 1024
+
+
+def test_what_the_inventory_says_of_memory() -> None:
+    found = spec_of(
+        "flags: {mem-fraction-static: 0.94, context-length: 131072, kv-cache-dtype: fp8_e4m3,\n"
+        " pp-size: 2, enable-dp-attention: true, dp-size: 4, quantization: fp8}\n"
+    ).preflight
+    assert (found.mem_fraction, found.context_length) == (0.94, 131072)
+    assert (found.pipeline_parallel, found.attention_replicas) == (2, 4)
+    assert found.kv_cache_dtype == "fp8_e4m3" and not found.as_stored
+    plain = spec_of("flags: {dp-size: 4}\n").preflight
+    assert (plain.attention_replicas, plain.mem_fraction, plain.as_stored) == (1, None, True)
