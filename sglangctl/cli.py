@@ -17,7 +17,7 @@ from sglangctl.util.errors import Failed
 from sglangctl.util.terminal import escaped
 
 TRACEBACK = "SGLANGCTL_TRACEBACK"
-"""Environment variable: show where a defect of ours was, all of it."""
+"""Environment variable: show the whole traceback of an internal error."""
 
 
 UMASK = 0o022
@@ -160,7 +160,7 @@ def main(argv: Sequence[str]) -> int:
         sys.stdout.flush()
         return status
     except BrokenPipeError:
-        # The reader (head, a closed pager) has seen enough: not an error of ours.
+        # The reader (head, a closed pager) has seen enough: not an error.
         sys.stderr.close()
         return 0
     except KeyboardInterrupt:
@@ -174,7 +174,7 @@ def main(argv: Sequence[str]) -> int:
     except Exception as error:
         if os.environ.get(TRACEBACK):
             raise
-        status, sentence = 2, _defect(error, name)
+        status, sentence = 2, _internal_error(error, name)
     first, *more = sentence.split("\n")
     print("\n".join(map(escaped, (f"sglangctl {name}: {first}", *more))), file=sys.stderr)
     _forget_output()
@@ -214,7 +214,7 @@ def _run(command: Command | None, argv: Sequence[str]) -> int:
     return int(module.run(args))
 
 
-def _defect(error: Exception, name: str) -> str:
+def _internal_error(error: Exception, name: str) -> str:
     """What nobody has thought of, in one sentence."""
     frame = error.__traceback__
     while frame is not None and frame.tb_next is not None:

@@ -52,7 +52,7 @@ def needed() -> Need | None:
 
 
 def mistakes_of(host: Host) -> list[Mistake]:
-    """What is wrong with a host in the inventory; empty for a host that is not ours."""
+    """What is wrong with a host in the inventory; empty for a host of another inventory."""
     found = host.data.get(DATA)
     return [one for one in found or () if isinstance(one, Mistake)] + unrendered(host)
 

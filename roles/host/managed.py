@@ -13,7 +13,7 @@ from sglangctl.state.files import masked_text
 
 @dataclass(frozen=True)
 class ManagedFile:
-    """A whole file of ours. `content` may hold secrets: never print it, print `masked`."""
+    """A whole file that we write. `content` may hold secrets: never print it, print `masked`."""
 
     path: str
     content: bytes = field(repr=False)

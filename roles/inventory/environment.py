@@ -1,6 +1,6 @@
 """The `environment` key of an engine: what may stand beside what the unit sets itself.
 
-Whoever owns the inventory owns the host, so what the engine is told is theirs to decide: a library
+Whoever owns the inventory owns the host, so they decide what the engine is told: a library
 may be preloaded (SGLang's own guide for processors asks for that). Refused is what takes effect
 outside of the engine, where nobody would look for it:
 

@@ -1,4 +1,4 @@
-"""SGLang's flags: which ones a key of ours sets, and which go where.
+"""SGLang's flags: which ones a key of the inventory sets, and which go where.
 
 Most flags travel in the engine's --config file. SGLang's reader of that file turns
 `key: value` into the two words `--key` and `value`, and knows switches that store true and

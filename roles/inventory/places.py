@@ -1,4 +1,4 @@
-"""Folders and units that are not an engine's to take: ours, and those that the host stands on."""
+"""Folders and units that an engine may not use: our own, and the system's."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ _VITAL = (
 
 
 def our_folder(path: str) -> str | None:
-    """The folder of ours that an absolute path is or lies in, if any."""
+    """Our folder that an absolute path is or lies in, if any."""
     parts = [part for part in path.split("/") if part not in ("", ".")]
     tidy = "/" + "/".join(parts)
     return next((own for own in OUR_FOLDERS if tidy == own or tidy.startswith(f"{own}/")), None)

@@ -40,7 +40,7 @@ class HostFailed(Exception):
 class NobodyLeft(PyinfraError):
     """Every host of the run has failed (or more than the run allows).
 
-    To a reader it has no traceback: pyinfra would name a line of ours, as for a crash.
+    It has no traceback for the reader: pyinfra would name a line of our code, as for a crash.
     """
 
     # gevent sets it, too.
@@ -89,7 +89,7 @@ def drop(target: Host) -> None:
 
 def contained(function: Callable[P, T]) -> Callable[P, T | None]:
     """Deploy code that fails its own host and no other: pyinfra ends the run for all of them where
-    it raises. What it raises is a defect of ours: named as such, traceback at debug level."""
+    it raises. What it raises is an internal error: named as such, traceback at debug level."""
 
     @wraps(function)
     def run(*arguments: P.args, **named: P.kwargs) -> T | None:
@@ -98,13 +98,13 @@ def contained(function: Callable[P, T]) -> Callable[P, T | None]:
         except NobodyLeft:
             raise
         except Exception as error:
-            fail_host(defect(error))
+            fail_host(internal_error(error))
             return None
 
     return run
 
 
-def defect(error: Exception) -> str:
+def internal_error(error: Exception) -> str:
     """The sentence for an exception that nobody has thought of; its traceback goes to --debug."""
     logger.debug("internal error", exc_info=error)
     return f"internal error: {error!r}; please report it (traceback: --debug)"
@@ -114,7 +114,7 @@ def checked(function: Callable[..., Any]) -> Callable[[State, Host], bool]:
     """A FunctionCommand's function that fails its own host and never raises.
 
     `function(state, host)` raises HostFailed for an end with a sentence. Anything else that it
-    raises is a defect of ours: named as such, with the traceback at debug level.
+    raises is an internal error: named as such, with the traceback at debug level.
     """
 
     @wraps(function)
@@ -132,7 +132,7 @@ def checked(function: Callable[..., Any]) -> Callable[[State, Host], bool]:
             )
             return False
         except Exception as error:
-            remember(host, defect(error))
+            remember(host, internal_error(error))
             return False
         return True
 

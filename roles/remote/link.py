@@ -1,6 +1,6 @@
 """Commands over the connector that outlive the link.
 
-pyinfra waits for ever on a link that was cut without a word, and takes one that was closed for a
+pyinfra waits for ever on a link that was cut silently, and takes one that was closed for a
 command that failed. Here a dead link is noticed within 20 seconds and made again:
 
 * data on the wire every KEEPALIVE_S, and TCP_USER_TIMEOUT, so that the kernel gives up on a peer

@@ -11,7 +11,7 @@ from pyinfra.api import FunctionCommand, StringCommand
 from pyinfra.api.operation import PyinfraOperation
 from pyinfra.context import host, state
 
-from roles.remote.failing import NobodyLeft, defect, fail_host, failing, say
+from roles.remote.failing import NobodyLeft, fail_host, failing, internal_error, say
 from roles.remote.snapshot import JSON, snapshot
 
 P = ParamSpec("P")
@@ -40,9 +40,9 @@ def operation(is_idempotent: bool = True) -> Callable[[Callable[P, Commands]], P
                 yield failing("the host could not be read, see above")
             except Exception as error:
                 if state.is_executing:
-                    yield failing(defect(error))
+                    yield failing(internal_error(error))
                 else:
-                    fail_host(defect(error))
+                    fail_host(internal_error(error))
 
         return api.operation(is_idempotent=is_idempotent)(contained)
 

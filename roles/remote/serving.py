@@ -15,7 +15,7 @@ from roles.remote.shape import JSON, WrongShape, parsed
 from roles.remote.snapshot import for_connector
 
 LOOK_S = 20
-"""A host that hangs must not keep the last words back."""
+"""A host that hangs must not delay the last screen."""
 
 
 def engines_now(state: State, host: Host) -> list[JSON] | None:

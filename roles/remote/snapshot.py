@@ -131,7 +131,7 @@ def prepared(target: Host) -> JSON | None:
 def read(from_input: bool = False, stdin: str = "") -> JSON | None:
     """The probe's document; None when the host has failed over it.
 
-    Not pyinfra's get_fact: that names a class of ours and no next step.
+    Not pyinfra's get_fact: that names one of our classes and no next step.
     """
     probe = HostProbe()
     try:
@@ -186,7 +186,7 @@ def why_not_read(errors: Sequence[str], lines: Sequence[str]) -> str:
             f"the login shell of this host ran no command and said: {quoted[:200]}; its user needs a "
             "shell such as /bin/bash (look at /etc/passwd, ~/.bashrc and ~/.profile)"
         )
-    return "\n".join(said[-SHOWN:]) or "sglangctl probe ended without a word: deploy again"
+    return "\n".join(said[-SHOWN:]) or "sglangctl probe ended without output: deploy again"
 
 
 def answers(document: JSON, request: JSON) -> bool:

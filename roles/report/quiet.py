@@ -1,4 +1,4 @@
-"""What pyinfra says at the end of a failed run, in words that help: a filter of its log."""
+"""A filter of pyinfra's log: what it says at the end of a failed run, in a form that helps."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ NOBODY = ("No hosts remaining", "% of hosts failed")
 class Quiet(logging.Filter):
     """A failed host is "Failed", and an error names no line of the code.
 
-    Once the last screen is `told`, pyinfra's own last words are left out: they say less.
+    Once the last screen is printed (`told`), pyinfra's own last lines are left out: they say less.
     """
 
     told = False

@@ -64,7 +64,7 @@ class Report(BaseStateCallback):
         self.now[host.name] = engines_now(state, host)
 
     def finish(self) -> None:
-        """Write it, once, and say the last words on the hosts that failed."""
+        """Write it, once, and print the last screen of the hosts that failed."""
         atexit.unregister(self.finish)
         if choice.Plan.dry:
             for name in choice.CHOICES:

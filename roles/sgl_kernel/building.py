@@ -27,7 +27,7 @@ INSTALL = (
     'apt-get install -q -y --no-install-recommends "$@"'
 )
 RESTARTS = 3
-"""How often a build that ended without a word (kill -9, a reboot) is started again."""
+"""How often a build that ended silently (kill -9, a reboot) is started again."""
 
 
 def build_host(state: State, own: Host, name: str | None) -> Host:
@@ -75,7 +75,7 @@ def build(remote: KernelHost, request: Request, patches: tuple[Patch, ...], told
 
 
 def follow(remote: KernelHost, key: str, told: Host) -> journal.Event | None:
-    """Print the build's events as they come; its last one, None when it ended without a word."""
+    """Print the build's events as they come; its last one, None when it ended silently."""
     end: journal.Event | None = None
 
     def tell(event: journal.Event) -> None:

@@ -135,7 +135,7 @@ def only_unseen(now: Situation, installed: Mapping[str, Any]) -> bool:
 
 
 def must_be_built(kernel: Kernel) -> bool:
-    """Whether only a build of ours will do: asked for, or with patches."""
+    """Whether only our own build is accepted: asked for, or with patches."""
     return kernel.source == "build" or bool(kernel.patches)
 
 

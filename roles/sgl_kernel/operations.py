@@ -20,7 +20,7 @@ from roles.sgl_kernel.choice import Situation, Step, architecture, decide, devic
 from roles.sgl_kernel.kernel_host import Ended, KernelHost
 
 STEPS = 12
-"""More than there are sources: a defect ends here instead of going round for ever."""
+"""More than there are sources: an internal error ends here instead of looping for ever."""
 # One build a key in the whole run: the next host that wants the same one finds it in the cache.
 BUILDING: dict[str, RLock] = {}
 

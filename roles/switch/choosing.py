@@ -81,10 +81,10 @@ def ending(plan: JSON, unit: str) -> tuple[list[str], int]:
         else:
             others.append(f"{name} ({processes(count)})")
     ended = plan.get("processes_to_end") or []
-    strangers = sum(1 for one in ended if one.get("class") != "ours")
-    own += len(ended) - strangers
-    if strangers:
-        others.append(f"{processes(strangers)} of others")
+    not_own = sum(1 for one in ended if one.get("class") != "ours")
+    own += len(ended) - not_own
+    if not_own:
+        others.append(f"{processes(not_own)} of others")
     return others, own
 
 

@@ -109,7 +109,7 @@ def decision_of(engine: DesiredEngine) -> Decide:
     """From the probe's document to the decision about this engine."""
 
     def of(facts: JSON) -> Decision:
-        # What has wrong rights only is put right without a restart: see roles/switch/drift.py.
+        # A file with wrong rights only is repaired without a restart: see roles/switch/drift.py.
         files = [
             one.item.path.rsplit("/", 1)[1]
             for one in changed_against_live(engine, facts)

@@ -1,4 +1,4 @@
-"""What was changed on a host beside an engine that runs, and is put right without a restart."""
+"""What was changed on a host beside an engine that runs, and is repaired without a restart."""
 
 from __future__ import annotations
 
@@ -96,7 +96,7 @@ def as_committed(
     Put right what differs beside the running engine: what it replaces came back, it is not
     enabled, its unit was edited in what the process has not read, files have wrong rights.
 
-    The engine runs on. Where it has to be switched, the switch does all of this.
+    The engine keeps running. Where it has to be switched, the switch does all of this.
 
     + engine: the engine
     + decide: from the probe's document to whether a switch is needed, and why

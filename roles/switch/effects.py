@@ -1,4 +1,4 @@
-"""What a difference on a host asks for: a restart, or only that it is put right. Pure.
+"""What a difference on a host asks for: a restart, or only a repair. Pure.
 
 Decided by what the running process has read: systemd reads some settings of a unit when it starts
 the process, and some only when it acts on the unit again.
@@ -31,7 +31,7 @@ RELOADED = {
 
 
 def restarts(change: Change) -> bool:
-    """Whether the running process may have read what differs in a file of ours."""
+    """Whether the running process may have read what differs in one of our files."""
     if change.unreadable or not only_in_place(change):
         return True
     return any(not harmless_in_unit(line) for line in changed_lines(change.diff))

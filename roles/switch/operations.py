@@ -186,7 +186,7 @@ def new_ticket() -> str:
 
 
 def follow_switch(link: Link, engine: str, ticket: str, at: str | None = None) -> None:
-    """Print the steps of a switch as they come; HostFailed with its last words when it failed.
+    """Print the steps of a switch as they come; HostFailed with its last line when it failed.
 
     `at`: the host's program; this version's by default. How the new engine's start ended goes to the
     report, and what it went back to, to the last screen: after a failure nobody asks it again.

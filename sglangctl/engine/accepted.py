@@ -163,7 +163,7 @@ def last(config: EngineConfig, paths: Paths, release: str | None = None) -> dict
 
 
 def entries(name: str, paths: Paths) -> list[dict[str, Any]]:
-    """What is kept of an engine, oldest first; a file that cannot be read as ours is none."""
+    """What is kept of an engine, oldest first; a file that cannot be parsed counts as none."""
     try:
         with open(paths.accepted(name), "rb") as file:
             document = json.loads(file.read(MOST_BYTES))

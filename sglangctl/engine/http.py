@@ -255,7 +255,7 @@ class Prober:
             try:
                 answer = question()
             except Exception as error:
-                # A defect in a question must not end the watch; it becomes a visible answer.
+                # An internal error in a request must not end the watch; it becomes a visible answer.
                 answer = error
             self._answers.put(answer)
             self._wake()

@@ -64,7 +64,7 @@ def relevant(found: Iterable[Listener], listen: str) -> list[Listener]:
 
 
 def _sees_all(pids: Iterable[int]) -> bool:
-    """Whether the descriptors of our processes at least are ours to look at.
+    """Whether this user may look at least at the descriptors of our processes.
 
     As the engine's own user they are: a socket that none of them holds is then another's.
     """

@@ -21,7 +21,7 @@ NAME_KEPT = 90
 
 @dataclass(frozen=True)
 class Process:
-    """One look at one process. `read_bytes` None: not ours to read."""
+    """One look at one process. `read_bytes` None: not permitted."""
 
     pid: int
     name: str
@@ -71,7 +71,7 @@ class Collector:
         """The processes of `pids` that are there, ascending; our own helpers left out.
 
         And of the last look's those that are zombies now (a cgroup does not list them, and how they
-        ended is to be had of them alone), and ranks that left the cgroup: they are not dead.
+        ended is known of them alone), and ranks that left the cgroup: they are not dead.
         """
         found: list[Process] = []
         listed = set(pids)

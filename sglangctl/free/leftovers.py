@@ -1,6 +1,6 @@
 """Leftovers of an ended engine: shared memory, JIT locks, its port.
 
-Listed always; removed only when provably theirs: a segment of its user's own that one of the ended
+Always listed; removed only when proven to be of the ended processes: a segment of its user's own that one of the ended
 processes had mapped (segments.py) and that nobody has now; a stale lock (jit_locks.py) of an
 ended process's user in the cache that it named.
 """
@@ -46,7 +46,7 @@ def collect(pids: Iterable[int]) -> Belongings:
 
 
 def remove(belongings: Belongings) -> list[Leftover]:
-    """Take away what is provably theirs, and list the rest."""
+    """Remove what is proven to be of the ended processes, and list the rest."""
     return [*_segments(belongings), *_locks(belongings.caches)]
 
 

@@ -45,7 +45,7 @@ def of_process(pid: int, uid: int) -> set[Segment]:
                 if folder.owner(segment) == uid:
                     found.add(segment)
     except OSError:
-        pass  # the process is gone, not ours to read, or there is no /dev/shm
+        pass  # the process is gone, access is denied, or there is no /dev/shm
     return found
 
 
@@ -112,7 +112,7 @@ class _Folder:
 def _mapped(pid: int) -> Iterator[tuple[int, int, bytes]]:
     """(device, inode, path) of each mapping of a file; line by line, because there may be many.
 
-    OSError when the process is gone or not ours to read.
+    OSError when the process is gone or access is denied.
     """
     with open(f"{procfs.PROC}/{pid}/maps", "rb") as file:
         for line in file:

@@ -3,7 +3,7 @@
 Its own parser reads the release's arguments, and its own imports are done once, before anything is
 stopped. What had no fault is remembered for this environment and these arguments. The weights are
 looked at once more, now that the engine's user exists, and remembered: the probe, which writes
-nothing, then reads no header of theirs while no file changes.
+nothing, then reads none of their headers while no file changes.
 """
 
 from __future__ import annotations

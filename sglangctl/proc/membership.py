@@ -59,7 +59,7 @@ def of_text(text: str, root: str = "") -> Membership:
         match = re.search(r"[0-9a-f]{64}", parts[at])
         container = match.group() if match else None
         engine = next((command for word, command in ENGINES if word in outside), None)
-        # A scope of the container's own (docker-ID.scope) is a unit of ours; what is in it, not.
+        # A scope of the container's own (docker-ID.scope) is a unit of this host; what is in it is not.
         parts = parts[: at + 1]
     elif not root:
         # v1 without a systemd hierarchy: another controller's path may still name the container.

@@ -39,7 +39,7 @@ class Stat:
     start: int
     rss_mib: float
     wait_status: int = 0
-    """Of a zombie, as waitpid(2) has it; 0 also where it is not ours to know."""
+    """Of a zombie, as waitpid(2) has it; 0 also where this user may not read it."""
 
 
 def pids() -> Iterator[int]:
@@ -100,7 +100,7 @@ def read_text(pid: int, name: str) -> str | None:
 
 def read_bytes(pid: int, name: str) -> bytes | None:
     """The first LIMIT bytes of /proc/PID/NAME (KERNEL_LIMIT of those in OF_THE_KERNEL), None when
-    it cannot be read (gone, or not ours to read). Of words with a NUL behind each (cmdline,
+    it cannot be read (gone, or not permitted). Of words with a NUL behind each (cmdline,
     environ) no piece of one comes."""
     limit = KERNEL_LIMIT if name in OF_THE_KERNEL else LIMIT
     try:

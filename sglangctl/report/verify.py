@@ -46,7 +46,7 @@ class Report:
 def verify(
     config: EngineConfig, paths: Paths, pid: int | None = None, quiet: bool = True
 ) -> Report:
-    """Look and ask; PermissionError when the engine's key is not ours to read."""
+    """Look and ask; PermissionError when this user may not read the engine's key."""
     if pid is None:
         unit = find(config.unit)
         if unit is None:

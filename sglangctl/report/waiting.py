@@ -90,7 +90,7 @@ class Waiting:
             try:
                 offset = beginning_of_run(log, self.run.id, time.time() - self.run.t())
             except OSError:
-                offset = 0  # not there yet, or not ours to read: the tail says which
+                offset = 0  # not there yet, or not permitted: the tail says which
         recorder = Recorder(startup)
         where = endpoint(self.config, self.paths, self.run.pids)
         tail = Logtail(log, offset)

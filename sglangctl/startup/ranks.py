@@ -28,7 +28,7 @@ _BARE = ("sglang::scheduler", "sglang::schedul")
 """Titles that several ranks may have at once: without a suffix, or cut by comm."""
 _SPAWNED = "multiprocessing.spawn"
 _UNTITLED_S = 10.0
-"""For a spawned process that is gone, without a word on how it ended, to be missed."""
+"""How long a spawned process must be gone, without an exit status, before it counts as missing."""
 STOPPED_S = 3.0
 """State T is believed when the next look shows it too, or after this long without a look."""
 _AGAIN_S = 0.4

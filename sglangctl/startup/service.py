@@ -32,10 +32,10 @@ class Service:
         self.bound_by_log = False
         self.socket_known = False
         self.ours: bool | None = None
-        """The port's owner is ours, by the last socket event; None: not said."""
+        """Whether the port is the engine's, by the last socket event; None: unknown."""
         self.owner: int | None = None
         self.answered_unidentified = False
-        """Something answered on the port that is not shown to be ours."""
+        """Something answered on the port that may not be the engine."""
         self.good_t: float | None = None
         """When the last good answer became known."""
         self.proof = ""
@@ -57,7 +57,7 @@ class Service:
 
     @property
     def identified(self) -> bool:
-        """The port is known to be ours."""
+        """The port is known to be the engine's."""
         if self.socket_known and self.ours is not None:
             return self.ours
         return self.bound_by_log
@@ -67,7 +67,7 @@ class Service:
         """By what it is known, for the evidence."""
         if self.socket_known and self.ours:
             return f"the port's owner (pid {self.owner}) is in this engine's unit"
-        return 'the port is ours by the engine\'s own line "Uvicorn running on" (no socket event)'
+        return 'the port is the engine\'s by its own line "Uvicorn running on" (no socket event)'
 
     @staticmethod
     def port_matches(message: str, port: int | None) -> bool:
@@ -83,7 +83,7 @@ class Service:
             self.bound_t = t
 
     def socket(self, t: float, event: dict[str, Any], port: int | None) -> bool:
-        """A socket event; whether it newly shows the port as ours."""
+        """A socket event; whether it newly shows that the port is the engine's."""
         number_of = whole(event.get("port"))
         if port is not None and number_of is not None and number_of != port:
             return False
@@ -99,7 +99,7 @@ class Service:
         return False
 
     def http(self, t: float, event: dict[str, Any], served: bool) -> bool:
-        """An HTTP probe; whether it is a good answer of ours."""
+        """An HTTP probe; whether it is a good answer of the engine."""
         path = (text(event.get("path")) or "").partition("?")[0]
         status = whole(event.get("status"))
         # By the event's own time: the fold's may be ahead of it (a clock that ticked before).
@@ -119,7 +119,7 @@ class Service:
             if not self.identified or self.bound_t is None or asked < self.bound_t - 0.001:
                 self.answered_unidentified = not served
                 if served and not self.identified and not self.stopping:
-                    # The port went to somebody else: no answer of ours.
+                    # Another process has the port now: not the engine's answer.
                     self.failed += 1
                 return False
             if asked > self.stopping_t + STOPPING_S:
@@ -148,7 +148,7 @@ class Service:
             self.models = tuple(name for name in event["models"] if isinstance(name, str))
 
     def good(self, t: float, proof: str) -> None:
-        """A good answer of ours."""
+        """A good answer of the engine."""
         self.good_t, self.proof = t, proof
         self.failed = 0
         self.engine_says_dead = False

@@ -110,7 +110,7 @@ class State:
         self.shape()
 
     def rolled(self, t: float) -> None:
-        """The engine calls itself ready; true only if the port is ours."""
+        """The engine calls itself ready; true only if the port is its own."""
         if self.service.identified and not self.failures.crash:
             self.serving(t, "the engine says that it is ready")
 

@@ -44,7 +44,7 @@ def run(
 ) -> confined.Ended:
     """Run `argv` confined as the build user, who is made where there is none.
 
-    + filled: folders that it writes to, theirs while it runs and root's afterwards
+    + filled: folders that it writes to: the user's while it runs, root's afterwards
 
     Whoever is not root runs it with their own rights. Failed where user or folders cannot be made.
     """

@@ -348,7 +348,7 @@ def read_document(path: Path) -> dict[str, Any]:
 
 
 def checked_document(document: Any, source: Path) -> dict[str, Any]:
-    """`document` if it is one of ours; ConfigError names `source`."""
+    """`document` if it has our form; ConfigError names `source`."""
     if not isinstance(document, dict) or document.get("v") != VERSION:
         raise ConfigError(f"{source} is not of version {VERSION}: deploy again with this checkout")
     return cast("dict[str, Any]", document)

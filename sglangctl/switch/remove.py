@@ -111,7 +111,7 @@ def shared_steps(paths: Paths) -> Iterator[Step]:
 
 
 def deletion(path: Path) -> Step:
-    """Delete a path of ours, whatever it is; a link is deleted, not followed. A folder with weights
+    """Delete one of our paths, whatever it is; a link is deleted, not followed. A folder with weights
     in it stays."""
 
     def lines() -> list[str]:
@@ -188,7 +188,7 @@ def remove_tree(folder: Path) -> None:
     if not result.ok or os.path.lexists(folder):
         said = (result.stderr.strip().splitlines() or ["rm gave no reason"])[0]
         raise Failed(
-            escaped(f"{folder} cannot be removed: {said}; put that right, then run it again")
+            escaped(f"{folder} cannot be removed: {said}; correct that, then run it again")
         )
 
 

@@ -34,5 +34,5 @@ def preflight_unit(name: str) -> str:
 
 
 def is_helper(unit: str) -> bool:
-    """Whether a unit is one of ours that is no engine."""
+    """Whether a unit is one of sglangctl's own that is no engine."""
     return _HELPER.fullmatch(unit) is not None

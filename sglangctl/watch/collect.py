@@ -79,7 +79,7 @@ class Collection:
         self._where, self._tail, self._prove = where, tail, prove
         self._limits = config.limits
         self._asked_by, self._show = asked_by, show
-        self._defects: set[str] = set()
+        self._internal_errors: set[str] = set()
         self._collector = Collector()
         self.processes: list[Process] = []
         self._shape: Any = None
@@ -216,7 +216,7 @@ class Collection:
                 self.recorder.record(self.run.t(), "log", data=text, offset=piece.offset)
 
     def _look(self, now: float, up: bool) -> None:
-        """Processes; and the port, more seldom once it is ours."""
+        """Processes; and the port, less often once it is the engine's."""
         pids = self.run.pids()
         self.processes = self._collector.sample(pids)
         fields: dict[str, Any] = {
@@ -270,25 +270,25 @@ class Collection:
     def _answers(self) -> None:
         answer = self._http.poll()
         if isinstance(answer, Exception):
-            self._show_defect(answer)
+            self._show_internal_error(answer)
             answer = Answer("/health", None, error_name(answer), 0.0)
         if answer is not None:
             self._take_http(answer)
         reading = self._gpu.poll()
         if isinstance(reading, Exception):
-            self._show_defect(reading)
+            self._show_internal_error(reading)
             reading = gpus.Reading(None, "none")
         if reading is not None:
             self._take_gpus(reading)
         grown = self._jit_look.poll()
         if isinstance(grown, Exception):
-            self._show_defect(grown)
+            self._show_internal_error(grown)
         elif grown:
             self.recorder.record(self.run.t(), "cache", grown=list(grown))
         self._take_walks()
         proof = self._proof.poll()
         if isinstance(proof, Exception):
-            self._show_defect(proof)
+            self._show_internal_error(proof)
             self._take_broken_proof(proof)
         elif proof is not None:
             self._take_proof(proof)
@@ -367,20 +367,20 @@ class Collection:
             # The probes say why; once more a little later.
             self._proof_due = time.monotonic() + PROOF_AGAIN_S
 
-    def _take_broken_proof(self, defect: Exception) -> None:
+    def _take_broken_proof(self, error: Exception) -> None:
         """A question that broke off has proven nothing, and that is what the journal says."""
-        name = error_name(defect)
-        fault = f"the proof ended with an internal error: {name}: {defect}"[:300]
+        name = error_name(error)
+        fault = f"the proof ended with an internal error: {name}: {error}"[:300]
         broken = Generation(None, name, 0.0, text_ok=False, fault=fault)
         self.recorder.record(self.run.t(), "generate", **broken.event())
         self._proof_due = time.monotonic() + PROOF_AGAIN_S
 
-    def _show_defect(self, defect: Exception) -> None:
-        """Say once of each kind that a question met a defect of ours: it does not end the watch."""
-        name = error_name(defect)
-        if name not in self._defects:
-            self._defects.add(name)
-            self._show(f"continues after an internal error: {name}: {defect}; please report it")
+    def _show_internal_error(self, error: Exception) -> None:
+        """Report an internal error once of each kind: it does not end the watch."""
+        name = error_name(error)
+        if name not in self._internal_errors:
+            self._internal_errors.add(name)
+            self._show(f"continues after an internal error: {name}: {error}; please report it")
 
     def _note_stop(self) -> None:
         if (

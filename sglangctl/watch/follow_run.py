@@ -193,7 +193,7 @@ class Follow:
         return found - {"", self.run.id}
 
     def _who_stops(self) -> str:
-        """Who has the unit stopped: a switch, a stop or a removal of ours, which holds the lock
+        """Who has the unit stopped: our switch, stop or removal, which holds the lock
         until that is done; else all that is known is that systemd was asked."""
         holder = lock.holder(self.paths)
         ours = holder is not None and holder.engine == self.config.name

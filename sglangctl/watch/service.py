@@ -26,7 +26,7 @@ from sglangctl.watch.logtail import Logtail
 
 IDLE_S = 0.25
 END_S = 15.0
-"""For a command of ours that has to end: SGLang obeys SIGTERM within seconds, or not at all."""
+"""For a command that the watch runs and has to end: SGLang obeys SIGTERM within seconds, or not at all."""
 
 
 class Watch:
@@ -39,7 +39,7 @@ class Watch:
         self._follow: Follow | None = None
 
     def stop(self, number: int, frame: FrameType | None) -> None:
-        """SIGTERM: end without a word; a command of ours is ended first."""
+        """SIGTERM: end silently; the command that the watch runs is ended first."""
         self.stopped = True
         if self._follow is not None:
             self._follow.wake()
@@ -145,7 +145,7 @@ class Watch:
 
 
 def end(child: subprocess.Popen[bytes]) -> None:
-    """End a command of ours and its whole session: asked first, killed after END_S."""
+    """End the command and its whole session: SIGTERM, then SIGKILL after END_S."""
     if child.poll() is not None:
         return
     child.terminate()

@@ -38,7 +38,7 @@ class Segment:
 class SharedObject:
     """One file, mapped; use it as a context manager.
 
-    ElfError when it is no shared object of ours or is cut short (a cut file is what kills an
+    ElfError when it is no shared object for this machine or is truncated (a cut file is what kills an
     engine with SIGBUS, exit -7, without a line in its log); OSError when it cannot be read.
     """
 

@@ -102,11 +102,11 @@ def inspect_folder(
                 f"an editable install of {source}: the loader looks there and finds no .so; "
                 "build a wheel and install that",
             )
-        strangers = leftovers(root, folders[0])
-        if strangers:
+        unknown = leftovers(root, folders[0])
+        if unknown:
             return named(metadata, sm, target).with_verdict(
                 "mixed",
-                f"{strangers[0]} is not of {metadata.distribution} {metadata.version}: the "
+                f"{unknown[0]} is not of {metadata.distribution} {metadata.version}: the "
                 "leftover of another installation; reinstall the kernel",
             )
         gone = missing(root, folders[0])

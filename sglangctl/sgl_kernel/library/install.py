@@ -87,7 +87,7 @@ def fetch_stock(
 
 
 def pip(venv: Venv, arguments: Sequence[str], sentence: str, filled: Sequence[Path] = ()) -> None:
-    """Run the environment's pip, not as root; Unusable with its last words.
+    """Run the environment's pip, not as root; Unusable with its last line.
 
     + filled: the folders that it writes to
     """

@@ -90,7 +90,7 @@ def test_the_last_host_s_failure_does_not_look_like_a_crash(state: State) -> Non
         ("echo 'This account is not available.'; exit 1", "This account is not available."),
         ("echo hello", "did not answer with JSON"),
         ("exit 3", "ran no command and said: nothing"),
-        ("printf '\\n== sglangctl probe\\n'; exit 1", "ended without a word"),
+        ("printf '\\n== sglangctl probe\\n'; exit 1", "ended without output"),
         ("true", "printed nothing"),
     ],
 )
