@@ -9,8 +9,9 @@ from roles.host.managed import Change, Managed, ManagedDirectory, ManagedFile, c
 from roles.inventory import render
 from roles.inventory.model import EngineSpec
 from roles.inventory.render import Release
-from roles.remote.snapshot import JSON
+from roles.remote.snapshot import JSON, engine_facts
 from sglangctl.state.release import mode_of
+from sglangctl.systemd.unit_names import slots
 
 
 @dataclass(frozen=True)
@@ -43,9 +44,18 @@ class DesiredEngine:
         }
 
     @property
-    def installed_unit(self) -> ManagedFile:
-        return ManagedFile(
-            f"/etc/systemd/system/{self.spec.unit}", self.release.files["sglang.service"]
+    def unit_files(self) -> dict[str, ManagedFile]:
+        """By the name of each unit that it can be on a host: its own, and its slots."""
+        return {
+            unit: ManagedFile(f"/etc/systemd/system/{unit}", self.release.files["sglang.service"])
+            for unit in (self.spec.unit, *slots(self.name))
+        }
+
+    def installed_unit(self, facts: JSON) -> ManagedFile:
+        """The file of the unit that it is on this host."""
+        found = self.unit_files
+        return found.get(
+            str(engine_facts(facts, self.name).get("unit_name")), found[self.spec.unit]
         )
 
 

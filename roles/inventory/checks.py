@@ -23,7 +23,7 @@ from roles.inventory.quoting import is_writable
 from roles.inventory.schema import Report, is_secret_place
 from roles.inventory.written import text_of
 from sglangctl.preflight.catalog import CHECKS
-from sglangctl.systemd.unit_names import engine_unit
+from sglangctl.systemd.unit_names import engine_unit, slots
 
 EAGLE_FAMILY = ("EAGLE", "EAGLE3", "NEXTN", "STANDALONE")
 
@@ -126,7 +126,7 @@ _OTHERS = "units of other engines, which this one takes over from"
 def _check_replaces(name: str, units: list[str], report: Report) -> None:
     for index, unit in enumerate(units):
         where = ("replaces", index)
-        if unit == engine_unit(name):
+        if unit in (engine_unit(name), *slots(name)):
             report(where, f"{shown(unit)}, this engine's own", _OTHERS, None)
         elif what := places.not_replaceable(unit):
             report(where, f"{shown(unit)}, {what}", _OTHERS, None)

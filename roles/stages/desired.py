@@ -57,7 +57,7 @@ class DesiredHost:
         items: list[Managed] = list(self.managed)
         for engine in self.engines:
             items += [*engine.managed, engine.config]
-            items += [*engine.live_files.values(), engine.installed_unit]
+            items += [*engine.live_files.values(), *engine.unit_files.values()]
             files[engine.venv.marker] = None
         for item in items:
             files[item.path] = item.sha256 if isinstance(item, ManagedFile) else None

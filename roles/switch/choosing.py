@@ -37,7 +37,7 @@ def choice_of(engine: DesiredEngine, managed: Sequence[Managed], facts: JSON) ->
     changed = changed_against_live(engine, facts) if live is not None else []
     reasons = values(changed) or list(decision.reasons)
     plan = (facts.get("plans") or {}).get(engine.name) or {}
-    ends, own = ending(plan, engine.spec.unit)
+    ends, own = ending(plan, about.get("unit_name") or engine.spec.unit)
     action = REPLACE if ends else RESTART if runs else START
     last = number((about.get("last") or {}).get("served_after_s"))
     return Choice(

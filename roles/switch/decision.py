@@ -115,7 +115,8 @@ def decision_of(engine: DesiredEngine) -> Decide:
             for one in changed_against_live(engine, facts)
             if not rights_only(one)
         ]
-        differs = change(engine.installed_unit, facts["files"][engine.installed_unit.path])
+        unit = engine.installed_unit(facts)
+        differs = change(unit, facts["files"][unit.path])
         lock = facts.get("lock") or {}
         return decide(
             engine_facts(facts, engine.name),

@@ -77,7 +77,8 @@ def drift(engine: DesiredEngine, facts: JSON) -> Drift:
     """All of it for one engine. Pure; says nothing where it has to be switched."""
     about = engine_facts(facts, engine.name)
     found = drift_of(about, engine.name)
-    edited = change(engine.installed_unit, facts["files"][engine.installed_unit.path])
+    unit = engine.installed_unit(facts)
+    edited = change(unit, facts["files"][unit.path])
     told = []
     if edited is not None and not restarts(edited):
         told.append(f"{engine.spec.unit} was edited ({edited.why}): write it, no restart")

@@ -20,7 +20,7 @@ from sglangctl.report.bundle_parts import parts, secrets_of_process
 from sglangctl.state.config import require_known
 from sglangctl.state.paths import Paths
 from sglangctl.state.release import all_secrets
-from sglangctl.systemd.unit_names import engine_unit
+from sglangctl.state.slots import live_unit
 from sglangctl.util import os_errors
 from sglangctl.util.errors import Failed
 from sglangctl.util.terminal import escaped
@@ -39,7 +39,7 @@ def run(args: argparse.Namespace) -> int:
     name = args.name
     target = Path(args.output or f"{name}-{now}.tar.gz")
     require_known(name, paths)
-    masker = Masker([*all_secrets(name, paths), *secrets_of_process(engine_unit(name))])
+    masker = Masker([*all_secrets(name, paths), *secrets_of_process(live_unit(name, paths))])
     wanted = list(parts(name, paths))
     try:
         written = write(target, name, now, iter(wanted), masker)

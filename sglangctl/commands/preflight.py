@@ -24,7 +24,13 @@ from sglangctl.preflight import host, staged, text
 from sglangctl.preflight.catalog import BEFORE, GATES, fails
 from sglangctl.probe.document import probe
 from sglangctl.state import release
-from sglangctl.state.config import EngineConfig, checked_document, engine_from, load_engine
+from sglangctl.state.config import (
+    EngineConfig,
+    checked_document,
+    engine_from,
+    load_engine,
+    located,
+)
 from sglangctl.state.paths import Paths
 from sglangctl.util.errors import Unusable
 from sglangctl.util.terminal import escaped
@@ -43,7 +49,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(args: argparse.Namespace) -> int:
     paths = Paths()
-    engine = load_engine(args.name, paths) if args.name else spec(args.spec)
+    engine = load_engine(args.name, paths) if args.name else located(spec(args.spec), paths)
     found = before(engine, paths) if args.gate == BEFORE else after(engine, args.release, paths)
     if args.json:
         print(json.dumps(text.document(engine.name, args.gate, found)))

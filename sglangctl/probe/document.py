@@ -18,6 +18,7 @@ from sglangctl.state.config import (
     HostConfig,
     engine_from,
     host_from,
+    located,
     readable,
 )
 from sglangctl.state.paths import Paths
@@ -186,7 +187,7 @@ def _about_engines(found: Probe, part: _Parts, request: Mapping[str, Any], paths
         from sglangctl.switch import forecast
 
         configured = dict(engines)
-        engines = {**forecast.unconfigured(ending), **engines}
+        engines = {**forecast.unconfigured(ending, paths), **engines}
     wanted = [name for engine in engines.values() for name in probe_engines.units_of(engine)]
     shown = unit.show(wanted)
     found.systemd = part("systemd", systemctl.version, "systemd is not the init of this machine")
@@ -244,7 +245,7 @@ def _inventory(
     for document in request.get("engine_configs", ()):
         if not isinstance(document, dict):
             raise Unusable("one of engine_configs is not an object")
-        engine = engine_from(document, REQUEST)
+        engine = located(engine_from(document, REQUEST), paths)
         engines[engine.name] = engine
     return host, engines, users
 

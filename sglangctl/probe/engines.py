@@ -38,8 +38,10 @@ def units_of(engine: EngineConfig) -> list[str]:
 def engine_state(
     engine: EngineConfig, shown: Mapping[str, Unit] | None, paths: Paths
 ) -> dict[str, Any]:
-    """What the controller compares. `unit`, `watch` and `replaces` are null without systemd."""
+    """What the controller compares. `unit_name`: the unit that the engine is on this host (its own, or
+    a slot); `unit`, `watch` and `replaces` are null without systemd."""
     return {
+        "unit_name": engine.unit,
         "unit": None if shown is None else properties(shown.get(engine.unit)),
         "watch": None if shown is None else properties(shown.get(watch_unit(engine.name))),
         "replaces": None

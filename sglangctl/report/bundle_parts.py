@@ -18,8 +18,9 @@ from sglangctl.state.config import ConfigError, load_engine, readable
 from sglangctl.state.files import masked_text
 from sglangctl.state.paths import Paths
 from sglangctl.state.release import venv_of
+from sglangctl.state.slots import live_unit
 from sglangctl.systemd.unit import find
-from sglangctl.systemd.unit_names import SWITCH, engine_unit, watch_unit
+from sglangctl.systemd.unit_names import SWITCH, watch_unit
 from sglangctl.watch.stacks import py_spy
 
 LAST_STARTS = 3
@@ -60,7 +61,7 @@ def parts(name: str, paths: Paths) -> Iterator[Part]:
     yield Part("config/state.json", _bind(state_text, paths.state_json(name)))
     for label in ("manifest.json", "sglang.service", "nccl.env", "engine.env", "engine.yaml"):
         yield Part(f"release/{label}", _bind(our_text, engine / "current" / label))
-    units = (engine_unit(name), watch_unit(name), SWITCH)
+    units = (live_unit(name, paths), watch_unit(name), SWITCH)
     yield Part("units.txt", _bind(units_text, units))
     yield Part("systemd.log", _bind(system_log, units))
     yield Part("versions.json", _bind(versions_text, engine / "current" / "manifest.json"))

@@ -18,6 +18,7 @@ from sglangctl.state import starts
 from sglangctl.state.config import EngineConfig
 from sglangctl.state.paths import Paths
 from sglangctl.state.release import link_target
+from sglangctl.systemd.unit_names import engine_unit, slots
 from sglangctl.util.values import mapping, number
 
 NAMES = {
@@ -55,7 +56,9 @@ def of_engine(config: EngineConfig, status: EngineStatus, paths: Paths) -> list[
             found.append((f"sglang_engine_{metric}", {**name, **labels}, known))
 
     release = link_target(config.name, "current", paths)
-    add("info", 1, unit=config.unit, release=release or "", version=config.version or "")
+    # Its own name: a series must not end because the engine is in its other slot now.
+    unit = engine_unit(config.name) if config.unit in slots(config.name) else config.unit
+    add("info", 1, unit=unit, release=release or "", version=config.version or "")
     for outcome in OUTCOMES:
         if status.outcome is not None:
             add("outcome", int(status.outcome == outcome), outcome=outcome)

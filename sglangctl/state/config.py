@@ -13,7 +13,9 @@ from dataclasses import dataclass, field, fields, replace
 from pathlib import Path
 from typing import Any, TypeVar, cast
 
+from sglangctl.state import slots
 from sglangctl.state.paths import Paths, linked
+from sglangctl.systemd.unit_names import engine_unit
 from sglangctl.util import os_errors
 from sglangctl.util.errors import Unusable
 
@@ -235,7 +237,16 @@ def load_engine(name: str, paths: Paths | None = None) -> EngineConfig:
         raise Absent(unknown(name, paths)) from None
     if config.name != name:
         raise ConfigError(f"{path} is about another engine ({config.name!r}); deploy again")
-    return config.with_release(linked(name, "current", paths)) if config.fallbacks else config
+    if config.fallbacks:
+        config = config.with_release(linked(name, "current", paths))
+    return located(config, paths)
+
+
+def located(engine: EngineConfig, paths: Paths) -> EngineConfig:
+    """The same engine, with `unit` as it is on this host: it is configured with its own name."""
+    if engine.unit != engine_unit(engine.name):
+        return engine
+    return replace(engine, unit=slots.live_unit(engine.name, paths))
 
 
 def require_known(name: str, paths: Paths) -> None:

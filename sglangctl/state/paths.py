@@ -70,6 +70,11 @@ class Paths:
         return self.root / "etc/systemd/system"
 
     @property
+    def aliases(self) -> Path:
+        """Where systemd looks after `units`: an engine's name, as a link to the slot that it is in."""
+        return self.root / "usr/local/lib/systemd/system"
+
+    @property
     def venvs(self) -> Path:
         return self.root / "opt/sglang/venvs"
 

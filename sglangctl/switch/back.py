@@ -72,7 +72,7 @@ def at_boot(name: str, paths: Paths) -> str | None:
     state = release.read_state(name, paths)
     if state is None or state.phase != "switching" or state.to is None:
         return None
-    engine = engine_of(name, state.config) if state.config else load_engine(name, paths)
+    engine = engine_of(name, state.config, paths) if state.config else load_engine(name, paths)
     if not (engine.rollback and possible(state)):
         why = "nothing ran before it" if engine.rollback else "`rollback: false` is set"
         ended = f"a reboot interrupted the switch, and {why}: deploy again"
@@ -104,7 +104,7 @@ def _restored(engine: EngineConfig, state: State, paths: Paths) -> EngineConfig:
     before = engine
     if state.config_before is not None:
         put_config(engine.name, state.config_before, paths)
-        before = engine_of(engine.name, state.config_before)
+        before = engine_of(engine.name, state.config_before, paths)
     if state.came_from:
         live.put_live(before, state.came_from, None, paths)
     else:

@@ -6,7 +6,13 @@ import json
 from pathlib import Path
 
 from sglangctl.state import release
-from sglangctl.state.config import ConfigError, EngineConfig, checked_document, engine_from
+from sglangctl.state.config import (
+    ConfigError,
+    EngineConfig,
+    checked_document,
+    engine_from,
+    located,
+)
 from sglangctl.state.files import write_atomic
 from sglangctl.state.lock import locked
 from sglangctl.state.paths import Paths
@@ -22,7 +28,7 @@ def configure(name: str, config: str, seen: str | None, watch_anew: bool, paths:
 
     ConfigError, with nothing changed, when what was sent cannot be used.
     """
-    engine_of(name, config)
+    engine_of(name, config, paths)
     with locked(paths, name, f"change of {name}'s configuration"):
         if seen is not None:
             release.check_unchanged(name, seen, paths)
@@ -31,7 +37,7 @@ def configure(name: str, config: str, seen: str | None, watch_anew: bool, paths:
             restart_watch(name)
 
 
-def engine_of(name: str, config: str) -> EngineConfig:
+def engine_of(name: str, config: str, paths: Paths) -> EngineConfig:
     """The engine that a configuration's text describes; ConfigError when it cannot be used."""
     try:
         document = json.loads(config)
@@ -40,7 +46,7 @@ def engine_of(name: str, config: str) -> EngineConfig:
     engine = engine_from(checked_document(document, SENT), SENT)
     if engine.name != name:
         raise ConfigError(f"{SENT} is that of {engine.name}, not of {name}: deploy again")
-    return engine
+    return located(engine, paths)
 
 
 def put_config(name: str, config: str, paths: Paths) -> None:

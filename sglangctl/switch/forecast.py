@@ -7,13 +7,13 @@ from typing import Any, Callable
 
 from sglangctl.state.config import EngineConfig, HostConfig
 from sglangctl.state.paths import Paths, checked_name
+from sglangctl.state.slots import live_unit
 from sglangctl.switch import remove, stop
 from sglangctl.switch.step import Step, lines
-from sglangctl.systemd.unit_names import engine_unit
 from sglangctl.util.errors import Failed
 
 
-def unconfigured(wanted: Mapping[str, Iterable[str]]) -> dict[str, EngineConfig]:
+def unconfigured(wanted: Mapping[str, Iterable[str]], paths: Paths) -> dict[str, EngineConfig]:
     """Configurations for engines of which only the name is known: enough to plan their stop.
 
     Unusable for what is not an engine's name.
@@ -21,7 +21,7 @@ def unconfigured(wanted: Mapping[str, Iterable[str]]) -> dict[str, EngineConfig]
     return {
         name: EngineConfig(
             name=checked_name(name),
-            unit=engine_unit(name),
+            unit=live_unit(name, paths),
             user="",
             port=0,
             listen="",
@@ -53,7 +53,7 @@ def stop_steps(
     name: str, host: HostConfig, configured: Mapping[str, EngineConfig], paths: Paths
 ) -> Iterator[Step]:
     if name not in configured:
-        return stop.unit_steps(checked_name(name))
+        return stop.unit_steps(checked_name(name), paths)
     others = [other for key, other in configured.items() if key != name]
     return stop.steps(configured[name], host, others, paths)
 

@@ -12,7 +12,7 @@ from functools import partial
 from pathlib import Path
 
 from sglangctl.proc import command
-from sglangctl.state import ownership, release
+from sglangctl.state import ownership, release, slots
 from sglangctl.state.config import ConfigError, load_engine, read_document
 from sglangctl.state.files import write_atomic
 from sglangctl.state.lock import locked
@@ -20,7 +20,7 @@ from sglangctl.state.paths import NAME, Paths
 from sglangctl.switch.step import Say, Step, quiet
 from sglangctl.switch.stop import stop, stop_by_name
 from sglangctl.systemd import systemctl
-from sglangctl.systemd.unit_names import RESUME, engine_unit, watch_unit
+from sglangctl.systemd.unit_names import RESUME, watch_unit
 from sglangctl.util.errors import Failed
 from sglangctl.util.terminal import escaped
 
@@ -38,7 +38,7 @@ def remove(name: str, paths: Paths, say: Say) -> None:
         if paths.engine_json(name).exists():
             stop(load_engine(name, paths), paths, say)
         else:
-            stop_by_name(name, say)
+            stop_by_name(name, paths, say)
         before = ran_before(name, paths)
         for step in steps(name, paths):
             step.do(say)
@@ -49,9 +49,9 @@ def remove(name: str, paths: Paths, say: Say) -> None:
 
 def refuse_unit_of_others(name: str, paths: Paths) -> None:
     """Failed where the unit is somebody else's."""
-    unit = paths.units / engine_unit(name)
-    if ownership.written_by_others(unit):
-        raise Failed(f"{unit} was not made by sglang-provision: nothing was removed")
+    for unit in slots.files(name, paths):
+        if unit != slots.alias(name, paths) and ownership.written_by_others(unit):
+            raise Failed(f"{unit} was not made by sglang-provision: nothing was removed")
 
 
 def steps(name: str, paths: Paths) -> Iterator[Step]:
@@ -62,7 +62,7 @@ def steps(name: str, paths: Paths) -> Iterator[Step]:
     last = not other_engines(name, paths)
     # Its configuration goes last: as long as that is there, the next call goes on from here.
     yield from map(deletion, release.unused_venvs(paths, without=name))
-    yield deletion(paths.units / engine_unit(name))
+    yield from map(deletion, slots.files(name, paths))
     yield quiet(lambda: systemctl.call("daemon-reload"))
     for path in (
         paths.engine_log(name).parent,

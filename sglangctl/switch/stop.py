@@ -15,11 +15,12 @@ from sglangctl.proc import pidfds
 from sglangctl.state import lock, release
 from sglangctl.state.config import EngineConfig, HostConfig, load_engines, load_host
 from sglangctl.state.paths import Paths
+from sglangctl.state.slots import live_unit
 from sglangctl.switch.journal import now
 from sglangctl.switch.step import Say, Step, quiet
 from sglangctl.systemd import systemctl
 from sglangctl.systemd.unit import Unit, find
-from sglangctl.systemd.unit_names import engine_unit, watch_unit
+from sglangctl.systemd.unit_names import watch_unit
 from sglangctl.util.errors import Failed
 from sglangctl.util.heartbeat import heartbeat
 
@@ -49,9 +50,9 @@ def stop(engine: EngineConfig, paths: Paths, say: Say) -> None:
         step.do(say)
 
 
-def stop_by_name(name: str, say: Say, limit_s: float = UNKNOWN_S) -> None:
+def stop_by_name(name: str, paths: Paths, say: Say, limit_s: float = UNKNOWN_S) -> None:
     """Stop and disable the two units of an engine, of which nothing else need be known."""
-    for step in unit_steps(name, limit_s):
+    for step in unit_steps(name, paths, limit_s):
         step.do(say)
 
 
@@ -76,7 +77,7 @@ def steps(
             lambda say: freed.append(free.execute(plan, say)),
         )
     ended = () if plan.refused else tuple(step.unit for step in plan.units_to_stop)
-    yield from unit_steps(engine.name, engine.limits.stop_units_s, ended)
+    yield from unit_steps(engine.name, paths, engine.limits.stop_units_s, ended)
     yield quiet(lambda: stopped(engine.name, paths))
 
     def told(say: Say) -> None:
@@ -88,10 +89,12 @@ def steps(
     yield Step(tuple, told)
 
 
-def unit_steps(name: str, limit_s: float = UNKNOWN_S, ended: Sequence[str] = ()) -> Iterator[Step]:
+def unit_steps(
+    name: str, paths: Paths, limit_s: float = UNKNOWN_S, ended: Sequence[str] = ()
+) -> Iterator[Step]:
     """Of the two units of an engine; `ended`: those that a plan has named as stopped."""
     # The engine first: the watch writes down how it ended.
-    units = engine_unit(name), watch_unit(name)
+    units = live_unit(name, paths), watch_unit(name)
     for unit in units:
         told = [] if unit in ended else [unit]
         yield Step(

@@ -86,7 +86,7 @@ def begin(wanted: Wanted, paths: Paths, record: Record) -> None:
         if wanted.seen is not None:
             release.check_unchanged(name, wanted.seen, paths)
         _finish_commit(name, paths)
-        engine = load_engine(name, paths) if config is None else engine_of(name, config)
+        engine = load_engine(name, paths) if config is None else engine_of(name, config, paths)
         switch(engine, wanted.to, wanted.policy, wanted.reason, paths, record, config)
 
 
@@ -98,7 +98,7 @@ def resume(name: str, paths: Paths, record: Record) -> None:
         if state is None or state.phase != "switching" or state.to is None:
             raise Failed(f"no switch of {name} was interrupted: there is nothing to resume")
         config = state.config
-        engine = load_engine(name, paths) if config is None else engine_of(name, config)
+        engine = load_engine(name, paths) if config is None else engine_of(name, config, paths)
         if _finish_commit(name, paths):
             record.say(f"release {state.to[:12]} had been proven: it is kept")
         elif engine.rollback and back.possible(state):

@@ -18,6 +18,12 @@ def engine_unit(name: str) -> str:
     return f"sglang-{name}.service"
 
 
+def slots(name: str) -> tuple[str, str]:
+    """The two units that an engine takes turns in, when one starts beside the other: which one it is
+    now, state/slots.py knows. No engine's name has an underscore: `chat-a` may be another engine."""
+    return f"sglang-{name}_a.service", f"sglang-{name}_b.service"
+
+
 def watch_unit(name: str = "") -> str:
     """Its watch; without a name the template of all watches."""
     return f"sglang-watch@{name}.service"

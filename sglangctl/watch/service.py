@@ -14,7 +14,7 @@ from types import FrameType
 
 from sglangctl.diagnosis.outcomes import SERVED
 from sglangctl.engine import run as runs
-from sglangctl.state.config import ConfigError, EngineConfig, load_engine
+from sglangctl.state.config import ConfigError, EngineConfig, load_engine, located
 from sglangctl.state.paths import Paths
 from sglangctl.systemd import unit_run
 from sglangctl.systemd.notify import notify
@@ -48,11 +48,11 @@ class Watch:
         """Every run of the engine's unit, until SIGTERM."""
         if not systemd_here():
             raise Unusable("there is no systemd here: name a process with --pid, or a command")
-        name = self.config.unit
         notify("READY=1", f"STATUS={self.config.name}: no start yet")
         done: str | None = None
         first = True
         while not self.stopped:
+            name = located(self.config, self.paths).unit
             present = unit_run.invocation(name)
             found = runs.of_unit(name) if present not in (None, done) else None
             if found is None or found.id == done:

@@ -15,7 +15,12 @@ def as_it_should_be(item: Managed) -> dict[str, Any]:
 
 
 def facts_of(wanted: DesiredEngine, **about: Any) -> dict[str, Any]:
-    files = [*wanted.managed, *wanted.live_files.values(), wanted.installed_unit, wanted.config]
+    files = [
+        *wanted.managed,
+        *wanted.live_files.values(),
+        *wanted.unit_files.values(),
+        wanted.config,
+    ]
     running = {
         "releases": {"current": wanted.release.digest},
         "state": {"phase": "live"},

@@ -275,9 +275,9 @@ def test_the_host_program_reads_its_files(tmp_path: Path) -> None:
 def test_a_configuration_of_before_can_be_gone_back_to() -> None:
     spec = engine("gpus: [0]")
     before = {**json.loads(engine_json(spec)), "fallbacks": []}
-    assert engine_of("e", json.dumps(before)) == engine_config(spec)
+    assert engine_of("e", json.dumps(before), Paths()) == engine_config(spec)
     with pytest.raises(ConfigError, match="unknown keys other"):
-        engine_of("e", json.dumps({**before, "other": 1}))
+        engine_of("e", json.dumps({**before, "other": 1}), Paths())
 
 
 def test_folders_that_root_fills_are_roots() -> None:

@@ -143,7 +143,7 @@ def mutated(random_: random.Random, document: dict[str, Any]) -> str:
 def consumers() -> tuple[dict[str, Any], list[Callable[[dict[str, Any]], object]]]:
     """The request of a deploy, and everything that reads a document of it before it is executed."""
     engine = whole_engine("tensor_parallel: 2\ndrafter: {path: /d}\n")
-    managed = (*engine.managed, engine.config, engine.installed_unit)
+    managed = (*engine.managed, engine.config, *engine.unit_files.values())
     files = [item.path for item in (*managed, *engine.live_files.values())]
     files += ["/m", "/d", engine.venv.marker]
     decide, watch = decision_of(engine), watch_reasons_of(engine, managed)

@@ -16,7 +16,7 @@ from tests.support.host_facts import facts_of
 from tests.support.inventory_case import engine
 
 WANTED = desired_engine(engine())
-UNIT = WANTED.installed_unit
+UNIT = WANTED.installed_unit({})
 
 
 def edited(text: str | None = None, **fact: Any) -> dict[str, Any]:

@@ -119,7 +119,7 @@ def fact(item: Managed, **more: Any) -> dict[str, Any]:
 
 def host(wanted: DesiredEngine, **more: Any) -> dict[str, Any]:
     """The probe's document of a host on which all is as it should be."""
-    files = [*wanted.live_files.values(), wanted.installed_unit, wanted.config, WATCH_UNIT]
+    files = [*wanted.live_files.values(), *wanted.unit_files.values(), wanted.config, WATCH_UNIT]
     running = {
         **RUNNING,
         "releases": {"current": wanted.release.digest},
@@ -143,9 +143,9 @@ def test_an_edited_file_and_unit_are_found_on_the_host() -> None:
     facts["files"][f"{WANTED.spec.current}/nccl.env"]["sha256"] = "0" * 64
     assert decision_of(WANTED)(facts).reasons == ("nccl.env of the live release was edited",)
     facts = host(WANTED)
-    facts["files"][WANTED.installed_unit.path]["sha256"] = "0" * 64
+    facts["files"][WANTED.installed_unit({}).path]["sha256"] = "0" * 64
     (reason,) = decision_of(WANTED)(facts).reasons
-    assert WANTED.installed_unit.path.rsplit("/", 1)[0] in reason
+    assert WANTED.installed_unit({}).path.rsplit("/", 1)[0] in reason
 
 
 @pytest.mark.parametrize(

@@ -100,12 +100,12 @@ def test_under_the_lock_of_another_nothing_is_written(
 )
 def test_what_is_no_configuration_is_refused(paths: Paths, sent: str, words: str) -> None:
     with pytest.raises(ConfigError, match=words):
-        configure.engine_of("tiny", sent)
+        configure.engine_of("tiny", sent, paths)
 
 
 def test_another_engines_configuration_is_refused(paths: Paths) -> None:
     with pytest.raises(ConfigError, match="that of tiny, not of other"):
-        configure.engine_of("other", text(paths))
+        configure.engine_of("other", text(paths), paths)
 
 
 def test_the_first_state_of_an_engine_is_none(tmp_path: Path) -> None:

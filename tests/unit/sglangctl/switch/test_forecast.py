@@ -165,12 +165,12 @@ def test_the_lines_of_a_stop_by_name(
     for name, found in ((UNIT, own), (WATCH, watch)):
         if found is not None:
             has(units, name, *found)
-    assert step.lines(stop.unit_steps("kimi")) == lines
+    assert step.lines(stop.unit_steps("kimi", Paths())) == lines
 
 
 def test_a_start_that_is_queued_is_stopped(units: dict[str, Unit]) -> None:
     has(units, UNIT, "inactive", "disabled", job=True)
-    assert step.lines(stop.unit_steps("kimi")) == [f"stop {UNIT} (inactive, disabled)"]
+    assert step.lines(stop.unit_steps("kimi", Paths())) == [f"stop {UNIT} (inactive, disabled)"]
 
 
 STEP = UnitStep(UNIT, "ours", "the engine itself", "active", "enabled", False, (7,), (), "no", "")

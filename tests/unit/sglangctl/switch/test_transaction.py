@@ -362,7 +362,7 @@ def test_the_plan_and_the_switch_say_the_same_way_back(
     machine: Machine, what: str, rollback: bool
 ) -> None:
     wanted = ran_before(machine, what, rollback=rollback)
-    engine = engine_of("tiny", str(wanted.config))
+    engine = engine_of("tiny", str(wanted.config), machine.paths)
     plan = machine.plan(engine, policy="declared", stop=True)
     told = before.line(transaction.would_go_back_to(engine, plan, machine.paths), "tiny", NEW)
     transaction.begin(wanted, machine.paths, machine.record())
@@ -380,7 +380,7 @@ def test_the_plan_after_a_cut_says_what_ran_first(
     machine: Machine, step: str, what: str, side: str
 ) -> None:
     cut(machine, step, what)
-    engine = engine_of("tiny", str(machine.state.config))
+    engine = engine_of("tiny", str(machine.state.config), machine.paths)
     plan = machine.plan(engine, policy="declared", stop=True)
     told = before.line(transaction.would_go_back_to(engine, plan, machine.paths), "tiny", NEW)
     assert told.endswith(f"back to {side}")

@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 
+from sglangctl.state.paths import Paths
 from sglangctl.switch import stop
 from sglangctl.util import heartbeat
 from tests.support.waiting import until
@@ -41,6 +42,6 @@ def test_systemctl_that_takes_its_time_is_not_silent(
     slow.chmod(0o755)
     monkeypatch.setenv("PATH", f"{tmp_path}:/usr/bin:/bin")
     said: list[str] = []
-    stop.stop_by_name("chat", said.append, limit_s=20)
+    stop.stop_by_name("chat", Paths(), said.append, limit_s=20)
     waits = [line for line in said if line.startswith("waiting for systemctl stop -- sglang-chat")]
     assert len(waits) >= 2

@@ -1,0 +1,74 @@
+"""Which unit an engine is on this host: its own, or one of its two slots.
+
+An engine begins as one unit, `sglang-NAME.service`. A switch that starts the new release beside the one
+that serves needs a second: a process cannot move to another unit. So it starts in a slot, and when
+it takes over, the engine's name becomes an alias of that slot.
+
+The alias is not in /etc/systemd/system: `systemctl disable` of a slot deletes every link to it there.
+"""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+from sglangctl.state.files import link_atomic, sync_folder
+from sglangctl.state.paths import Paths, checked_name
+from sglangctl.systemd.unit_names import engine_unit, slots
+
+
+def live_unit(name: str, paths: Paths) -> str:
+    """The unit that the engine `name` is now."""
+    own = engine_unit(checked_name(name))
+    if os.path.lexists(paths.units / own):
+        return own  # systemd takes it before the alias
+    return os.path.basename(os.readlink(alias(name, paths))) if is_alias(name, paths) else own
+
+
+def free_slot(name: str, paths: Paths) -> str:
+    """The slot that the engine is not in."""
+    first, second = slots(name)
+    return second if live_unit(name, paths) == first else first
+
+
+def put(name: str, unit: str, paths: Paths) -> None:
+    """Make `unit`, whose file is there, the unit of the engine; the files of the others go.
+
+    Survives a power cut: at each moment the name means one of the two. Takes effect with the next
+    daemon-reload.
+    """
+    own = paths.units / engine_unit(name)
+    if unit in slots(name):
+        link = alias(name, paths)
+        link.parent.mkdir(parents=True, exist_ok=True)
+        link_atomic(link, str(paths.units / unit))
+        _unlink(own)
+    else:
+        _unlink(alias(name, paths))
+    for slot in slots(name):
+        if slot != unit:
+            _unlink(paths.units / slot)
+
+
+def files(name: str, paths: Paths) -> list[Path]:
+    """Every file and link of the engine's units. The alias first: without it a slot is nobody's."""
+    found = [paths.units / one for one in (engine_unit(name), *slots(name))]
+    return [*([alias(name, paths)] if is_alias(name, paths) else []), *found]
+
+
+def is_alias(name: str, paths: Paths) -> bool:
+    """Whether the alias is there, and ours."""
+    try:
+        return os.path.basename(os.readlink(alias(name, paths))) in slots(name)
+    except OSError:
+        return False
+
+
+def alias(name: str, paths: Paths) -> Path:
+    return paths.aliases / engine_unit(name)
+
+
+def _unlink(path: Path) -> None:
+    if os.path.lexists(path):
+        path.unlink()
+        sync_folder(path.parent)
