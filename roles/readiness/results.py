@@ -15,6 +15,7 @@ from sglangctl.diagnosis.outcomes import PROVEN
 from sglangctl.startup import render
 from sglangctl.systemd.unit_failure import spawn_step, why
 from sglangctl.util.terminal import escaped
+from sglangctl.util.values import mapping, number, whole
 
 WALKED = ("warm", "acceptance")
 NUMBERS = ("tokens", "tokens_per_s", "ttft_s", "accept_length")
@@ -106,6 +107,7 @@ def of_verify(subject: Subject, lines: list[str]) -> Result:
         generate={key: found.get(key) for key in NUMBERS},
         checks=[check for check in found.get("checks") or [] if isinstance(check, dict)],
         stopped_by=stopped_by,
+        memory=found.get("memory") if isinstance(found.get("memory"), dict) else None,
         next_step=next_step(subject, cause, stopped_by) if status else None,
     )
 
@@ -145,6 +147,9 @@ def lines(result: Result) -> list[str]:
     numbers = render.answer(result.generate)
     if numbers:
         shown.append(f"  {numbers}")
+    memory = memory_line(result.memory)
+    if memory:
+        shown.append(f"  {memory}")
     walked = render.walks((result.generate or {}).get("warm"))
     if walked:
         shown.append(f"  {walked}")
@@ -166,6 +171,21 @@ def lines(result: Result) -> list[str]:
 
 def explained(result: Result) -> list[str]:
     return render.explain(result.engine, result.cause or "", result.evidence)
+
+
+def memory_line(memory: Mapping[str, Any] | None) -> str | None:
+    """What the engine took of each GPU, and in brackets what was estimated; None where it is not
+    known, or nothing was estimated (a CPU)."""
+    taken, estimated = (mapping((memory or {}).get(key)) for key in ("taken", "estimated"))
+    parts = []
+    for label, key in (("weights", "weights_gib"), ("key/value cache", "cache_gib")):
+        found, wanted = number(taken.get(key)), number(estimated.get(key))
+        if found is not None and wanted is not None:
+            parts.append(f"{label} {found:.1f} GiB (estimated {wanted:.1f})")
+    tokens = whole(taken.get("tokens"))
+    if not parts:
+        return None
+    return f"each GPU: {', '.join([*parts, *([f'{tokens:,} tokens'] if tokens else [])])}"
 
 
 def failed_checks(checks: Sequence[Mapping[str, Any]]) -> list[str]:

@@ -37,6 +37,8 @@ class Result:
     next_step: str | None = None
     stopped_by: str | None = None
     """Who asked for its end: it did not fail."""
+    memory: dict[str, Any] | None = None
+    """Of each GPU, as `sglangctl verify --json` has it: {taken, estimated}."""
     reachable: bool | None = None
     """From the controller, where the inventory asks for it."""
 

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from sglangctl.diagnosis.readiness import Facts
-from sglangctl.engine import accept_length, kinds, port_owner
+from sglangctl.engine import accept_length, kinds, memory_taken, port_owner
 from sglangctl.engine.accept_length import Acceptance
 from sglangctl.engine.generate import Generation, generate, with_text
 from sglangctl.engine.http import Answer, Endpoint, ask
@@ -39,6 +39,8 @@ class Proof:
     model_kind: str = kinds.CHATTING.name
     load: dict[str, Any] | None = None
     """What the load of the acceptance showed (accepted.Judged.event)."""
+    memory: dict[str, Any] | None = None
+    """What the engine took of each GPU (memory_taken.read)."""
 
 
 def gather(
@@ -82,7 +84,7 @@ def gather(
         if walking is not None:
             walking("a prompt", 0, 0)
         kind, generation = _proof(config, where)
-        if config.drafter is not None or (walking is not None and generation.text_ok):
+        if config.drafter is not None or generation.text_ok:
             info = ask(where, "/server_info", INFO_TIMEOUT_S)
         if config.drafter is not None and info is not None:
             speculative, faults = speculation(config.drafter, info, where.mask)
@@ -123,6 +125,7 @@ def gather(
         readiness.min_accept_length,
         walks,
         kind.name,
+        memory=memory_taken.read(info),
     )
 
 

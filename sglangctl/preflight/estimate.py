@@ -50,6 +50,15 @@ class Estimate:
     def fits(self) -> bool:
         return self.cache > 0
 
+    def to_json(self) -> dict[str, Any]:
+        """As memory_taken.read has what was taken; graphs are not estimated by themselves."""
+        return {
+            "weights_gib": round((self.weights + self.drafter) / 1024, 3),
+            "cache_gib": round(self.cache / 1024, 3),
+            "graphs_gib": None,
+            "tokens": self.tokens,
+        }
+
 
 def of(
     engine: EngineConfig,

@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 from sglangctl.diagnosis.finding import FAIL, INFO, WARN, Finding
-from sglangctl.preflight import estimate
+from sglangctl.gpu.gpus import Gpu
+from sglangctl.preflight import configs, estimate, model
 from sglangctl.preflight.catalog import finding
 from sglangctl.preflight.estimate import Estimate
 from sglangctl.state.config import EngineConfig
+from sglangctl.state.paths import Paths
 from sglangctl.util.values import mappings, whole
 
 UNSURE = 0.9
@@ -41,6 +43,22 @@ def look(
         yield from judge(
             engine, estimate.of(engine, sizes[0], drafter, config, total, free), config
         )
+
+
+def expected(engine: EngineConfig, paths: Paths, gpus: Iterable[Gpu]) -> Estimate | None:
+    """The estimate of an engine that runs, as if nothing else were on its GPUs; None where model or
+    GPUs do not tell enough."""
+    if engine.preflight.device == "cpu":
+        return None
+    mine = [gpu for gpu in gpus if engine.gpus == "all" or gpu.index in engine.gpus]
+    total = min((gpu.memory_total_mib for gpu in mine if gpu.memory_total_mib), default=0)
+    looked = model.look(engine, paths) if total else []
+    sizes = [one.model.bytes if one.model else 0 for one in looked]
+    if not sizes or not sizes[0]:
+        return None
+    (config,) = configs.read(model.reader_of(engine.user), [engine.model])
+    drafter = sizes[1] if len(sizes) > 1 else 0
+    return estimate.of(engine, sizes[0], drafter, config, total, total) if config else None
 
 
 def heads(engine: EngineConfig, config: Mapping[str, Any]) -> Iterator[Finding]:

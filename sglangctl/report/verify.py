@@ -11,6 +11,8 @@ from sglangctl.diagnosis.outcomes import SERVED
 from sglangctl.diagnosis.readiness import Check, Decision, Expected, decide
 from sglangctl.engine import processes, readiness_facts
 from sglangctl.engine.http import endpoint
+from sglangctl.gpu import gpus
+from sglangctl.preflight import fit
 from sglangctl.proc import cgroup
 from sglangctl.startup import render
 from sglangctl.startup.warm import findings
@@ -41,6 +43,9 @@ class Report:
     accept_length: float | None = None
     stopped_by: str | None = None
     """Who asked for the end of an engine that does not run."""
+    memory: dict[str, Any] | None = None
+    """Of each GPU: `taken`, what the engine says, and `estimated`, what the preflight expects, or
+    null; both {weights_gib, cache_gib, graphs_gib, tokens}."""
 
 
 def verify(
@@ -118,7 +123,17 @@ def judged(
         tokens_per_s=_rounded(generation.tokens_per_s) if generation else None,
         ttft_s=_rounded(generation.ttft_s) if generation else None,
         accept_length=_rounded(found.acceptance.length) if found.acceptance else None,
+        memory=_memory(config, paths, found.memory),
     )
+
+
+def _memory(
+    config: EngineConfig, paths: Paths, taken: dict[str, Any] | None
+) -> dict[str, Any] | None:
+    if taken is None:
+        return None
+    expected = fit.expected(config, paths, gpus.sample() or ())
+    return {"taken": taken, "estimated": expected.to_json() if expected else None}
 
 
 def not_running(config: EngineConfig, paths: Paths, unit: Unit) -> Report:
