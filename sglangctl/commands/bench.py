@@ -51,7 +51,7 @@ def run(args: argparse.Namespace) -> int:
         if unit is None or not unit.main_pid:
             raise Unusable(f"{config.name} does not run: see sglangctl status {config.name}")
         pid, folder = unit.main_pid, unit.folder
-    members = partial(cgroup.pids_in, folder) if folder else partial(processes.group_of, pid)
+    members = partial(cgroup.pids_in, folder) if folder else partial(processes.in_group_of, pid)
     where = endpoint(config, paths, members)
     kind = kinds.of(where, config.limits.http_timeout_s)
     if kind.vectors:

@@ -5,6 +5,8 @@ from __future__ import annotations
 PREFIX = "sglang::"
 SCHEDULER = "sglang::sched"
 """One a rank: `sglang::scheduler_TP0`."""
+BARE_SCHEDULER = ("sglang::scheduler", "sglang::schedul")
+"""Titles that several ranks may have at once: without a suffix, or cut by comm."""
 DETOKENIZER = "sglang::detok"
 CONTROLLER = "sglang::data_par"
 """Of data parallel attention: parent of the schedulers of its replicas, and none itself."""

@@ -165,7 +165,7 @@ def ranks_alive(processes: Iterable[Process]) -> int | None:
     return sum(process.is_rank and process.state not in DEAD for process in processes)
 
 
-def group_of(pid: int) -> list[int]:
+def in_group_of(pid: int) -> list[int]:
     """All processes of the process group or session of `pid`, and their descendants.
 
     Where no cgroup marks an engine (containers, Slurm) this is what belongs together.

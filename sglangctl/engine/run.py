@@ -26,7 +26,7 @@ class Run:
         """The processes that are there now."""
         if self.folder is not None:
             return cgroup.pids_in(self.folder)
-        return processes.group_of(self.main_pid)
+        return processes.in_group_of(self.main_pid)
 
     def t(self) -> float:
         """Seconds since the launch."""

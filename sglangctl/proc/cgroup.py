@@ -33,14 +33,6 @@ def path_of(text: str) -> str | None:
     return unified if named in (None, "/") and unified is not None else named
 
 
-def unit_in(path: str) -> str | None:
-    """The unit of a cgroup path: its innermost service or scope (a user's manager's too)."""
-    for part in reversed(path.split("/")):
-        if UNIT.fullmatch(part) and not part.endswith(".slice"):
-            return part
-    return None
-
-
 def container_in(text: str) -> str | None:
     """The 64-digit id of the container of a process, from /proc/PID/cgroup."""
     for line in text.splitlines():

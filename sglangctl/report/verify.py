@@ -65,7 +65,7 @@ def verify(
         pid, folder, walked = unit.main_pid, unit.folder, paths_walked(config, paths, unit)
     else:
         folder, walked = None, {}
-    members = partial(cgroup.pids_in, folder) if folder else partial(processes.group_of, pid)
+    members = partial(cgroup.pids_in, folder) if folder else partial(processes.in_group_of, pid)
     where, pids = endpoint(config, paths, members), members()
     found = readiness_facts.gather(config, where, pid, pids, say=lambda text: _say(text, quiet))
     facts = replace(found.facts, **walked)

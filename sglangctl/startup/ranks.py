@@ -24,8 +24,6 @@ from sglangctl.proc.procfs import DEAD, STOPPED
 from sglangctl.startup.compilers import Compilers
 from sglangctl.util.values import number, text, whole
 
-_BARE = ("sglang::scheduler", "sglang::schedul")
-"""Titles that several ranks may have at once: without a suffix, or cut by comm."""
 _SPAWNED = "multiprocessing.spawn"
 _UNTITLED_S = 10.0
 """How long a spawned process must be gone, without an exit status, before it counts as missing."""
@@ -194,7 +192,9 @@ class Ranks:
                 continue
             if not child.title:
                 untitled += 1
-            elif told or shown.get(child.title, 0) < (world if child.title in _BARE else 1):
+            elif told or shown.get(child.title, 0) < (
+                world if child.title in titles.BARE_SCHEDULER else 1
+            ):
                 shown[child.title] = shown.get(child.title, 0) + 1
         self.alive = sum(n for title, n in shown.items() if title.startswith(titles.SCHEDULER))
         if self.alive >= world and any(title.startswith(titles.DETOKENIZER) for title in shown):
@@ -211,7 +211,7 @@ class Ranks:
             child.missed += 1
             zombie = dead.get(key)
             if child.title:
-                most = world if child.title in _BARE else 1
+                most = world if child.title in titles.BARE_SCHEDULER else 1
                 twin = not told and shown.get(child.title, 0) >= most
                 if child.forked or twin or (child.looks < 2 and zombie is None):
                     del self._children[key]

@@ -24,6 +24,7 @@ from sglangctl.proc import command
 from sglangctl.state import ownership
 from sglangctl.state.files import sync_folder, write_atomic
 from sglangctl.state.paths import NAME, Paths, linked
+from sglangctl.systemd.unit_names import engine_unit
 from sglangctl.util import os_errors
 from sglangctl.util.errors import Failed
 
@@ -172,7 +173,7 @@ def stage(name: str, document: Any, paths: Paths) -> str:
     partial.chmod(FOLDER_MODE)
     for file, data in files.items():
         write_atomic(partial / file, data, mode_of(file), 0, gid if mode_of(file) == 0o640 else 0)
-    complaints = verify_unit(partial / "sglang.service", f"sglang-{name}.service")
+    complaints = verify_unit(partial / "sglang.service", engine_unit(name))
     if complaints:
         shutil.rmtree(partial)
         raise Failed(

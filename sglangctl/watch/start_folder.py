@@ -25,7 +25,7 @@ KEPT_BYTES = 64 << 20
 LATEST = "latest"
 
 
-def group_of(user: str) -> int:
+def gid_of(user: str) -> int:
     """The primary group of the service user; -1 (leave it) where there is no such user."""
     try:
         return pwd.getpwnam(user).pw_gid
@@ -37,13 +37,13 @@ def prepare(config: EngineConfig, paths: Paths) -> Path:
     """The engine's `starts`, made if it does not exist; OSError when it cannot be."""
     folder = paths.starts(config.name)
     folder.parent.mkdir(parents=True, exist_ok=True)
-    _folder(folder, group_of(config.user))
+    _folder(folder, gid_of(config.user))
     return folder
 
 
 def open_start(config: EngineConfig, paths: Paths, run: Run) -> tuple[Path, Writer, bool]:
     """(journal, writer, whether it was there already) of a run, linked as `latest`."""
-    gid = group_of(config.user)
+    gid = gid_of(config.user)
     folder = prepare(config, paths)
     name = starts.of_invocation(config.name, run.id, paths)
     resumed = name is not None

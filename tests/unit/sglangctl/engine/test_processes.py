@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 
 from sglangctl.engine import processes
-from sglangctl.engine.processes import Collector, group_of, is_helper, ranks_alive, shape, wrong
+from sglangctl.engine.processes import Collector, in_group_of, is_helper, ranks_alive, shape, wrong
 from sglangctl.proc import procfs
 from tests.support.waiting import until
 
@@ -72,12 +72,12 @@ def test_running_and_sleeping_is_no_change() -> None:
 def test_a_group_and_its_descendants_in_other_sessions() -> None:
     script = "setsid sleep 60 & sleep 60 & wait"
     with subprocess.Popen(["sh", "-c", script], start_new_session=True) as shell:
-        until(lambda: len(group_of(shell.pid)) >= 3)
-        members = group_of(shell.pid)
+        until(lambda: len(in_group_of(shell.pid)) >= 3)
+        members = in_group_of(shell.pid)
         assert shell.pid in members and os.getpid() not in members
         for pid in members:
             os.kill(pid, signal.SIGKILL)
-    assert group_of(shell.pid) == []
+    assert in_group_of(shell.pid) == []
 
 
 @pytest.mark.parametrize(

@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from sglangctl.proc import cgroup
+from sglangctl.proc import cgroup, membership
 
 V1 = "12:memory:/system.slice/a.service\n1:name=systemd:/system.slice/vllm-kimi.service\n0::/\n"
 V2 = "0::/system.slice/system-sglang.slice/sglang-kimi.service/sub\n"
@@ -25,9 +25,7 @@ DOCKER = "1:name=systemd:/docker/" + "a1" * 32 + "\n"
     ],
 )
 def test_unit_is_the_innermost_service_or_scope(text: str, unit: str) -> None:
-    path = cgroup.path_of(text)
-    assert path is not None
-    assert cgroup.unit_in(path) == unit
+    assert membership.of_text(text).unit == unit
 
 
 def test_container_id_of_docker() -> None:

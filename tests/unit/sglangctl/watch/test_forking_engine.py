@@ -11,7 +11,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from sglangctl.engine.processes import Collector, group_of
+from sglangctl.engine.processes import Collector, in_group_of
 from sglangctl.proc import procfs
 from sglangctl.startup.fold import Startup
 from tests.support.startup_events import launch, processes
@@ -59,7 +59,7 @@ def test_ranks_that_fork_all_the_time(engine: int) -> None:
     forked: set[int] = set()
     ranks: dict[str, int] = {}
     for t in range(LOOKS):
-        found = collector.sample(group_of(engine))
+        found = collector.sample(in_group_of(engine))
         said = startup.feed(processes(t + 1, *(process.event() for process in found)))
         assert said.outcome == "pending", said.evidence
         assert startup.tick(t + 1.9).outcome == "pending"
@@ -72,7 +72,7 @@ def test_ranks_that_fork_all_the_time(engine: int) -> None:
     os.kill(dying, signal.SIGKILL)
     while (stat := procfs.stat(dying)) is not None and stat.state not in "ZX":
         time.sleep(0.01)
-    found = collector.sample(group_of(engine))
+    found = collector.sample(in_group_of(engine))
     startup.feed(processes(LOOKS + 2, *(process.event() for process in found)))
     said = startup.tick(LOOKS + 4)
     assert (said.outcome, said.cause) == ("failed", "rank-died")
