@@ -19,6 +19,7 @@ from typing import Any
 
 from roles.entry.project import asks_for_yes, environment, pyinfra
 from roles.remote.failing import FORESEEN_VARIABLE
+from roles.report.choice import DUE
 from sglangctl.util.terminal import escaped
 
 
@@ -47,7 +48,8 @@ def run(arguments: Sequence[str]) -> int:
         text = file.read_text(encoding="utf-8") if file.exists() else ""
     told = [json.loads(line) for line in text.splitlines()]
     foreseen = [one for one in told if "text" in one]
-    status, lines = judge(done.returncode, done.stdout, foreseen)
+    due = [f"{one['host']}: {one['choice']['engine']}" for one in told if is_due(one)]
+    status, lines = judge(done.returncode, done.stdout, foreseen, due)
     print("\n".join(lines), file=sys.stderr if as_json else sys.stdout)
     if as_json:
         print(json.dumps(document(status, done.stdout, told)))
@@ -77,13 +79,21 @@ def document(status: int, stdout: bytes, told: Iterable[Mapping[str, Any]] = ())
     return {"v": 1, "status": status, "plan": [hosts[name] for name in sorted(hosts)]}
 
 
+def is_due(told: Mapping[str, Any]) -> bool:
+    return bool("choice" in told and told["choice"]["action"] == DUE)
+
+
 def judge(
-    returncode: int, stdout: bytes, foreseen: Iterable[Mapping[str, str]] = ()
+    returncode: int,
+    stdout: bytes,
+    foreseen: Iterable[Mapping[str, str]] = (),
+    due: Sequence[str] = (),
 ) -> tuple[int, list[str]]:
     """(exit status, lines to print) from pyinfra's exit status and its --json output.
 
     A host that failed is nowhere in pyinfra's plan, and all of them failed is no plan at all: the
-    exit status has to be looked at too. What the plan foresees is {host, text} each.
+    exit status has to be looked at too. What the plan foresees is {host, text} each; `due` is what
+    `restart: never` leaves.
     """
     try:
         operations = json.loads(stdout)["plan"]
@@ -108,6 +118,7 @@ def judge(
         lines.append("sglang-plan: a host failed, see the errors above")
     if returncode != 0 or failures:
         return 1, lines
-    if pending:
-        return 2, [*lines, f"sglang-plan: {len(pending)} operations pending"]
+    lines += [f"{one}: a restart is due" for one in due]
+    if pending or due:
+        return 2, [*lines, f"sglang-plan: {len(pending)} operations pending, {len(due)} due"]
     return 0, ["sglang-plan: nothing to do"]

@@ -95,6 +95,7 @@ def build_engine(
         kernel=kernel,
         replaces=tuple(engine["replaces"]),
         rollback=engine["rollback"],
+        restart=engine["restart"],
         readiness=Readiness(**readiness),
         limits=Limits(**{key: float(value) for key, value in limits.items()}),
         preflight=Preflight(

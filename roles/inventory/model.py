@@ -138,6 +138,7 @@ class EngineSpec:
     kernel: Kernel
     replaces: tuple[str, ...]
     rollback: bool
+    restart: Literal["auto", "never"]
     readiness: Readiness
     limits: Limits
     preflight: Preflight

@@ -16,8 +16,15 @@ from sglangctl.startup.render import duration
 from sglangctl.util.terminal import escaped
 
 START, RESTART, REPLACE = "START", "RESTART", "REPLACE"
-REPAIR, LEFT, STAYS = "REPAIR", "LEFT", "stays"
-COLOURS = {START: "green", RESTART: "yellow", REPLACE: "yellow", REPAIR: "cyan", LEFT: "magenta"}
+REPAIR, DUE, LEFT, STAYS = "REPAIR", "DUE", "LEFT", "stays"
+COLOURS = {
+    START: "green",
+    RESTART: "yellow",
+    REPLACE: "yellow",
+    REPAIR: "cyan",
+    DUE: "magenta",
+    LEFT: "magenta",
+}
 SHOWN = 4
 """Reasons in full; the diff above has all of them."""
 INDENT = " " * 11

@@ -26,6 +26,7 @@ from roles.remote import program
 from roles.remote.failing import contained, fail_host
 from roles.remote.snapshot import read_again, snapshot
 from roles.sgl_kernel.choice import probe_request as kernel_request
+from roles.stages.asked import for_this_run
 from roles.stages.fitness import host_is_fit, inventory_is_right
 from sglangctl.preflight.host import folders as host_folders
 from sglangctl.systemd.unit_names import RESUME, watch_unit
@@ -84,8 +85,12 @@ def desired_host(deploy: str) -> DesiredHost | None:
     """The current host as it is wanted; None when this host has failed (and has been told why)."""
     if not inventory_is_right(deploy, Need.FILES):
         return None
-    spec: HostSpec = host.data.get("sglang_host")
     sudo = bool(host.data.get("_sudo"))
+    try:
+        spec = for_this_run(host.data.get("sglang_host"), host.data.get)
+    except ValueError as error:
+        fail_host(f"nothing was changed: {error}")
+        return None
     try:
         desired = make(spec, sudo)
         facts = desired.facts()

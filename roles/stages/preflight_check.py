@@ -36,7 +36,7 @@ def preflight(desired: DesiredHost) -> None:
     for engine in desired.engines:
         decide = decision_of(engine)
         way = in_the_way(facts, engine, decide)
-        stay = [] if decide(facts).needed else of_the_next_start(facts, engine)
+        stay = [] if decide(facts).now else of_the_next_start(facts, engine)
         for one in [*way, *stay]:
             if one.level not in (FAIL, INFO):
                 say(target, f"{engine.name}: {one.level}: {sentence(one)}", fg="yellow")
@@ -56,7 +56,7 @@ def preflight(desired: DesiredHost) -> None:
 def in_the_way(facts: JSON, engine: DesiredEngine, decide: Decide) -> list[Finding]:
     """Everything about one engine that is to be switched and that no step before the switch
     changes; its kernel also where it is not."""
-    found = findings(facts, engine) if decide(facts).needed else []
+    found = findings(facts, engine) if decide(facts).now else []
     found = [one for one in found if one.id not in OF_A_RUN]
     survey = (facts.get("kernels") or {}).get(engine.name)
     now = situation(engine.spec, survey)

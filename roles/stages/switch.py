@@ -62,7 +62,7 @@ def choose(desired: DesiredHost) -> None:
     facts = desired.facts()
     if facts is None or state.is_executing:
         return
-    found = [choice_of(engine, desired.managed, facts) for engine in desired.engines]
+    found = [choice_of(engine, desired.managed, facts, host.name) for engine in desired.engines]
     found += left_over([engine.name for engine in desired.engines], facts, host.name)
     choice.CHOICES[host.name] = found
     if state.check_for_changes and not choice.Plan.dry:

@@ -7,19 +7,19 @@ from collections.abc import Sequence
 from roles.engine.desired import DesiredEngine, changed_against_live
 from roles.host.managed import Managed, changes
 from roles.remote.snapshot import JSON, engine_facts
-from roles.report.choice import LEFT, REPAIR, REPLACE, RESTART, START, STAYS, Choice
+from roles.report.choice import DUE, LEFT, REPAIR, REPLACE, RESTART, START, STAYS, Choice
 from roles.switch.blockers import blockers
 from roles.switch.decision import decision_of, watch_reasons_of
 from roles.switch.drift import drift
+from roles.switch.ending import ending
 from roles.switch.values import values
-from sglangctl.free.text import processes
 from sglangctl.state.paths import NAME
 from sglangctl.switch.back import RUNNING
 from sglangctl.systemd.unit_names import SWITCH_DROP_IN
 from sglangctl.util.values import number
 
 
-def choice_of(engine: DesiredEngine, managed: Sequence[Managed], facts: JSON) -> Choice:
+def choice_of(engine: DesiredEngine, managed: Sequence[Managed], facts: JSON, host: str) -> Choice:
     """For one engine of the inventory; `managed` is what the host's engines share."""
     about = engine_facts(facts, engine.name)
     notes = notes_of(engine, facts)
@@ -39,6 +39,10 @@ def choice_of(engine: DesiredEngine, managed: Sequence[Managed], facts: JSON) ->
     plan = (facts.get("plans") or {}).get(engine.name) or {}
     ends, own = ending(plan, about.get("unit_name") or engine.spec.unit)
     action = REPLACE if ends else RESTART if runs else START
+    if decision.held:
+        command = f"pyinfra inventory.py deploys/sglang.py --data restart=auto --limit {host}"
+        due = f"not done now: `restart: never`{ends_with(ends)}. To do it:"
+        return Choice(engine.name, DUE, (*reasons, due), notes=notes, command=command)
     last = number((about.get("last") or {}).get("served_after_s"))
     return Choice(
         engine.name,
@@ -50,6 +54,10 @@ def choice_of(engine: DesiredEngine, managed: Sequence[Managed], facts: JSON) ->
         notes=notes,
         fails=tuple(text for one in blockers(facts, engine) for text in one.splitlines()[:1]),
     )
+
+
+def ends_with(others: Sequence[str]) -> str:
+    return f", and it would end {', '.join(others)}" if others else ""
 
 
 def notes_of(engine: DesiredEngine, facts: JSON) -> tuple[str, ...]:
@@ -67,25 +75,6 @@ def notes_of(engine: DesiredEngine, facts: JSON) -> tuple[str, ...]:
             "deleted log until its next start"
         )
     return tuple(found)
-
-
-def ending(plan: JSON, unit: str) -> tuple[list[str], int]:
-    """(what is somebody else's, the number of the engine's own processes)."""
-    others, own = [], 0
-    steps = [*(plan.get("units_to_stop") or []), *(plan.get("containers_to_stop") or [])]
-    for one in steps:
-        name = str(one.get("unit") or one.get("name") or "a container")
-        count = len(one.get("pids") or [])
-        if name == unit:
-            own += count
-        else:
-            others.append(f"{name} ({processes(count)})")
-    ended = plan.get("processes_to_end") or []
-    not_own = sum(1 for one in ended if one.get("class") != "ours")
-    own += len(ended) - not_own
-    if not_own:
-        others.append(f"{processes(not_own)} of others")
-    return others, own
 
 
 def left_over(names: Sequence[str], facts: JSON, host: str) -> list[Choice]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import datetime
 from typing import Any
 
@@ -12,6 +12,7 @@ from roles.engine.desired import DesiredEngine, changed_against_live
 from roles.host.managed import Managed, change
 from roles.remote.snapshot import JSON, engine_facts
 from roles.switch.effects import restarts, rights_only
+from roles.switch.ending import ending
 from sglangctl.startup.render import stopped
 from sglangctl.switch.back import RUNNING
 from sglangctl.systemd.unit_names import watch_unit
@@ -22,10 +23,17 @@ class Decision:
     """Empty `reasons`: the live release is the wanted one and it runs."""
 
     reasons: tuple[str, ...]
+    held: bool = False
+    """It would stop what runs, and the inventory says `restart: never`: it stays due."""
 
     @property
     def needed(self) -> bool:
         return bool(self.reasons)
+
+    @property
+    def now(self) -> bool:
+        """Whether this run makes the switch."""
+        return self.needed and not self.held
 
     def __str__(self) -> str:
         return "; ".join(self.reasons)
@@ -118,13 +126,21 @@ def decision_of(engine: DesiredEngine) -> Decide:
         unit = engine.installed_unit(facts)
         differs = change(unit, facts["files"][unit.path])
         lock = facts.get("lock") or {}
-        return decide(
-            engine_facts(facts, engine.name),
+        about = engine_facts(facts, engine.name)
+        decision = decide(
+            about,
             engine.release.digest,
             files,
             differs is not None and restarts(differs),
             under_way=lock.get("engine") == engine.name,
         )
+        runs = (about.get("unit") or {}).get("ActiveState") in RUNNING
+        others, _ = ending(
+            (facts.get("plans") or {}).get(engine.name) or {},
+            about.get("unit_name") or engine.spec.unit,
+        )
+        held = decision.needed and engine.spec.restart == "never" and (runs or bool(others))
+        return replace(decision, held=held)
 
     return of
 

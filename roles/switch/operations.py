@@ -96,7 +96,7 @@ def possible(engine: DesiredEngine, decide: Decide, request: JSON) -> Commands:
     + request: what the probe is asked for
     """
     facts = read(request)
-    found = blockers(facts, engine) if decide(facts).needed else []
+    found = blockers(facts, engine) if decide(facts).now else []
     if not found:
         host.noop(f"nothing is in the way of {engine.name}")
         return
@@ -125,6 +125,10 @@ def switched(
     decision = decide(facts)
     if not decision.needed:
         host.noop(f"{name} runs release {digest[:12]}")
+        return
+    if decision.held:
+        show([f"restart of {name} is due: {decision}; not done: `restart: never`"])
+        host.noop(f"{name} is left as it runs")
         return
     found = (
         changes([engine.config], facts["files"])

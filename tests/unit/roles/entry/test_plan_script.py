@@ -28,6 +28,16 @@ def test_pending_changes_are_listed() -> None:
     assert lines[0] == "stage: h1, h2"
 
 
+def test_what_is_due_is_a_pending_change() -> None:
+    """`restart: never` leaves it; a plan that calls that nothing would hide it for ever."""
+    told = [
+        {"host": "h1", "choice": {"engine": "chat", "action": action}} for action in ("DUE", "x")
+    ]
+    assert [script.is_due(one) for one in told] == [True, False]
+    status, lines = judge(0, plan(("a", [])), due=["h1: chat"])
+    assert status == 2 and lines[0] == "h1: chat: a restart is due"
+
+
 def test_no_host_at_all_is_an_error() -> None:
     assert judge(0, plan())[0] == 1
 

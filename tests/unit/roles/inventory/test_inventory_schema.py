@@ -122,6 +122,8 @@ def outcome(
             # roles/sgl_kernel takes its requests from it: tests/unit/roles/sgl_kernel/test_kernel_role.py.
             "kernel": asdict(engine.kernel),
             "venv_path": venv_path(engine),
+            # What a deploy decides by: tests/unit/roles/switch/test_choosing.py.
+            "decides": engine.restart,
         }
     return result
 

@@ -6,10 +6,11 @@ from typing import Any
 
 import pytest
 
-from roles.engine.desired import desired_engine
+from roles.engine.desired import DesiredEngine, desired_engine
 from roles.host.managed import Change
 from roles.report import choice
 from roles.switch.choosing import choice_of, left_over
+from roles.switch.decision import decision_of
 from roles.switch.values import of_diff, values
 from tests.support.host_facts import facts_of
 from tests.support.inventory_case import engine
@@ -17,8 +18,8 @@ from tests.support.inventory_case import engine
 WANTED = desired_engine(engine())
 
 
-def chosen(facts: dict[str, Any]) -> choice.Choice:
-    return choice_of(WANTED, [], facts)
+def chosen(facts: dict[str, Any], wanted: DesiredEngine = WANTED) -> choice.Choice:
+    return choice_of(wanted, [], facts, "gpu1")
 
 
 def test_all_as_it_should_be_stays() -> None:
@@ -44,6 +45,36 @@ def test_a_changed_value_is_the_reason_and_the_last_start_the_estimate() -> None
     assert found.action == choice.RESTART and found.without_s == 174.0 and found.own == 2
     port = WANTED.spec.port
     assert found.reasons == (f"port 1{port} -> {port}",)
+
+
+NEVER = desired_engine(engine("restart: never"))
+
+
+def changed(**about: Any) -> dict[str, Any]:
+    """Another release is live."""
+    return facts_of(NEVER, releases={"current": "b" * 64}, **about)
+
+
+def test_what_runs_is_not_stopped_where_the_inventory_says_never() -> None:
+    facts = changed()
+    decision = decision_of(NEVER)(facts)
+    assert decision.needed and decision.held and not decision.now
+    found = chosen(facts, NEVER)
+    assert found.action == choice.DUE and found.own == 0
+    told = choice.lines([found], 200)
+    assert "DUE" in told[0] and "`restart: never`" in told[0]
+    assert told[-1].endswith("deploys/sglang.py --data restart=auto --limit gpu1")
+    assert not decision_of(WANTED)(changed()).held
+
+
+def test_never_holds_for_what_others_run_and_not_for_what_is_down() -> None:
+    down = changed(unit={"ActiveState": "inactive"})
+    assert decision_of(NEVER)(down).now and chosen(down, NEVER).action == choice.START
+    stop = [{"unit": "vllm.service", "pids": [1, 2, 3]}]
+    taking = {**down, "plans": {NEVER.name: {"units_to_stop": stop}}}
+    assert decision_of(NEVER)(taking).held
+    assert "vllm.service (3 processes)" in "".join(chosen(taking, NEVER).reasons)
+    assert chosen(facts_of(NEVER), NEVER).action == choice.STAYS
 
 
 def test_what_is_somebody_elses_is_named() -> None:
