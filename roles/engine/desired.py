@@ -67,6 +67,7 @@ def desired_engine(engine: EngineSpec) -> DesiredEngine:
         packages=tuple(install.packages),
         pip_arguments=tuple(install.pip_arguments),
         system_site_packages=install.system_site_packages,
+        locked=install.locked,
         user=engine.user,
     )
     return DesiredEngine(

@@ -12,11 +12,14 @@ from pyinfra.api import FunctionCommand, Host, State, StringCommand
 from pyinfra.api.command import QuoteString
 from pyinfra.context import host
 
+from roles.inventory import pins
+from roles.inventory.locked import Locked
 from roles.remote import program
 from roles.remote.failing import checked, say
 from roles.remote.operation import operation, read, show
 from roles.remote.snapshot import JSON
 from roles.remote.steps import STEP, run_step
+from roles.remote.upload import upload
 from roles.report.result import keep
 from sglangctl.state.ownership import MARKER
 
@@ -28,6 +31,8 @@ from pip._vendor.packaging.requirements import Requirement
 found, wrong = {}, []
 for pin in json.loads(sys.argv[1]):
     wanted = Requirement(pin)
+    if wanted.marker is not None and not wanted.marker.evaluate():
+        continue
     try:
         found[wanted.name] = importlib.metadata.version(wanted.name)
     except importlib.metadata.PackageNotFoundError:
@@ -54,6 +59,8 @@ sync -- "$marker.new"
 mv -fT -- "$marker.new" "$marker"
 printf '%s\\n' "$found"
 """
+KERNELS = ("sglang-kernel", "sgl-kernel")
+"""Installed afterwards where the inventory or the GPU asks for another one than the stock wheel."""
 FOLDED = 4
 """Pins that are shown; the report has all of them."""
 VERIFY_S = 300.0
@@ -71,6 +78,8 @@ class Venv:
     packages: tuple[str, ...]
     pip_arguments: tuple[str, ...] = ()
     system_site_packages: bool = False
+    locked: Locked | None = None
+    """All packages with their hashes, where the inventory has a lock."""
     user: str = "nobody"
     """With whose rights its own Python runs."""
     limit_s: float = 3600.0
@@ -83,6 +92,19 @@ class Venv:
     def lock(self) -> str:
         """Held while it is made."""
         return f"/run/sglang-venv-{self.path.rpartition('/')[2]}.lock"
+
+    @property
+    def requirements(self) -> str:
+        """Where pip reads the locked packages."""
+        return f"/run/sglang-venv-{self.path.rpartition('/')[2]}.txt"
+
+    @property
+    def verified(self) -> tuple[str, ...]:
+        """What must be in it: the pins, and of a lock all but the kernel, which can be another one."""
+        if self.locked is None:
+            return self.packages
+        of_lock = (one for one in self.locked.packages if pins.distribution(one) not in KERNELS)
+        return tuple(dict.fromkeys((*self.packages, *of_lock)))
 
 
 def is_verified(venv: Venv, files: Mapping[str, Any]) -> bool:
@@ -118,7 +140,7 @@ def venv_ready(
     if is_verified(venv, facts["files"]):
         host.noop(f"{venv.path} is there and verified")
         return
-    show([f"{venv.path}: new, {folded(venv.packages)}"])
+    show([f"{venv.path}: new, {folded(venv.packages)}{of_lock(venv)}"])
 
     # Of its own release, and only of that, the path can be the live one's.
     live = release_digest is not None and release_digest in live_digests(facts)
@@ -126,6 +148,8 @@ def venv_ready(
     def build(state: State, host: Host) -> None:
         build_venv(host, venv, sudo, live)
 
+    if venv.locked is not None:
+        yield upload(venv.requirements, venv.locked.content, "0644")
     yield FunctionCommand(checked(build), (), {})
 
 
@@ -148,7 +172,7 @@ def build_venv(host: Host, venv: Venv, sudo: bool, live: bool) -> None:
             [
                 *(python, "-I", "-m", "pip", "install", "--no-input"),
                 *("--disable-pip-version-check", "--progress-bar=off"),
-                *(*venv.pip_arguments, "--", *venv.packages),
+                *(*venv.pip_arguments, *what_to_install(venv)),
             ]
         ),
     ]
@@ -172,10 +196,21 @@ def build_venv(host: Host, venv: Venv, sudo: bool, live: bool) -> None:
     say(host, f"packages: {folded(found) or 'none'}")
 
 
-def folded(pins: Sequence[str]) -> str:
+def what_to_install(venv: Venv) -> list[str]:
+    """The last arguments of pip install."""
+    if venv.locked is None:
+        return ["--", *venv.packages]
+    return ["--require-hashes", "--requirement", venv.requirements]
+
+
+def of_lock(venv: Venv) -> str:
+    return "" if venv.locked is None else f", locked: {len(venv.locked.packages)} packages"
+
+
+def folded(packages: Sequence[str]) -> str:
     """One line for any number of pins: the first ones, sglang before all."""
-    first = sorted(pins, key=lambda pin: not pin.startswith("sglang"))[:FOLDED]
-    more = len(pins) - len(first)
+    first = sorted(packages, key=lambda pin: not pin.startswith("sglang"))[:FOLDED]
+    more = len(packages) - len(first)
     return " ".join(first) + (f" and {more} more" if more else "")
 
 
@@ -192,10 +227,10 @@ def installed(lines: Sequence[str]) -> list[str]:
 
 def verify(venv: Venv) -> list[str]:
     """The command that checks a filled venv and writes its marker."""
-    pins = json.dumps(venv.packages)
-    look = [f"{venv.path}/bin/python", "-I", "-c", VERIFY, pins]
+    wanted = json.dumps(venv.verified)
+    look = [f"{venv.path}/bin/python", "-I", "-c", VERIFY, wanted]
     confined = confine(look, venv.user, VERIFY_S)
-    return ["sh", "-c", MARK, "sh", venv.marker, pins, *confined]
+    return ["sh", "-c", MARK, "sh", venv.marker, wanted, *confined]
 
 
 def confine(
@@ -227,6 +262,11 @@ def next_step(venv: Venv, live: bool) -> Callable[[Sequence[str]], str]:
             return f"if another deploy is working on {venv.path}, wait for it; else deploy again"
         if "creating" in step:
             return f"look at {venv.python} (install.python): apt-get install python3-venv?"
+        if "installing" in step and any("HASHES" in line for line in lines):
+            return (
+                "a file is another one than the lock names (an index that was changed?): compare it, "
+                "then sglang-lock --upgrade"
+            )
         if "installing" in step:
             return (
                 "check install.packages, install.pip_arguments and the host's network access "

@@ -9,6 +9,7 @@ from typing import Any
 from roles.inventory import flag_files, nccl
 from roles.inventory import pins as pinning
 from roles.inventory.errors import Path
+from roles.inventory.locked import Locked
 from roles.inventory.model import EngineSpec, Install, Kernel, Model, Nccl, current_of, state_of
 from roles.inventory.secret import Secret
 from roles.inventory.written import text_of
@@ -25,6 +26,7 @@ def build_engine(
     secrets: Mapping[Path, Secret],
     kernel: Kernel,
     shipped: Mapping[str, bytes],
+    locked: Locked | None,
 ) -> EngineSpec:
     """The spec; nothing is checked any more. `secrets` by their places in the engine, `shipped`
     by their flags."""
@@ -36,9 +38,6 @@ def build_engine(
         str(place[1]): secret for place, secret in secrets.items() if place[0] == "flags"
     }
     install = engine["install"]
-    pins = tuple(map(pinning.tidy, install["packages"]))
-    if not any(pinning.distribution(pin) == "sglang" for pin in pins):
-        pins = (f"sglang=={engine['version']}", *pins)
     profile = nccl.PROFILES[engine["nccl"]["profile"]]
     readiness = dict(engine["readiness"])
     limits = readiness.pop("limits")
@@ -88,9 +87,10 @@ def build_engine(
         user_is_named="user" in engine,
         install=Install(
             install["python"],
-            pins,
+            pinning.all_of(engine),
             tuple(install["pip_arguments"]),
             install["system_site_packages"],
+            locked,
         ),
         kernel=kernel,
         replaces=tuple(engine["replaces"]),

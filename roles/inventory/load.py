@@ -8,7 +8,7 @@ from collections.abc import Mapping
 from pathlib import Path as FilePath
 from typing import Any
 
-from roles.inventory import checks, flag_files, kernel, pruning, schema, ssh
+from roles.inventory import checks, flag_files, kernel, locked, pins, pruning, schema, ssh
 from roles.inventory.build import build_engine
 from roles.inventory.document import Document, read
 from roles.inventory.errors import InventoryError, Mistake, Need, Path, closest, shown
@@ -272,9 +272,9 @@ class _Host:
 
     def files(
         self, name: str, engine: dict[str, Any]
-    ) -> tuple[dict[Path, Secret], Kernel, dict[str, bytes]]:
-        """The engine's secrets by their places in it, its kernel with its patches, and what its
-        flags ship, read."""
+    ) -> tuple[dict[Path, Secret], Kernel, dict[str, bytes], locked.Locked | None]:
+        """The engine's secrets by their places in it, its kernel with its patches, what its flags
+        ship, and its lock, read."""
 
         def report(inner: Path, found: str, allowed: str, meant: str | None) -> None:
             self.report(("engines", name, *inner), found, allowed, meant, Need.FILES)
@@ -287,4 +287,6 @@ class _Host:
                 report(place, str(error), "a secret that can be read", None)
                 secrets[place] = Secret("", missing=str(error))
         patched = kernel.read(engine["kernel"], self.folder, report)
-        return secrets, patched, flag_files.read(engine["flags"], self.folder, report)
+        shipped = flag_files.read(engine["flags"], self.folder, report)
+        lock = locked.read(name, pins.all_of(engine), self.folder, report)
+        return secrets, patched, shipped, lock

@@ -9,6 +9,7 @@ from typing import Any, Literal
 
 from roles.inventory import nccl
 from roles.inventory.errors import Mistake
+from roles.inventory.locked import Locked
 from roles.inventory.secret import Secret
 from sglangctl.state.config import Acceptance, Drafter, Limits, Preflight, Readiness
 from sglangctl.systemd.unit_names import engine_unit
@@ -47,6 +48,8 @@ class Install:
     """Exact pins, `sglang` among them."""
     pip_arguments: tuple[str, ...] = ()
     system_site_packages: bool = False
+    locked: Locked | None = None
+    """All packages, where `sglang-lock` has chosen them."""
 
 
 @dataclass(frozen=True)

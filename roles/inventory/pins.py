@@ -38,6 +38,14 @@ def check(install: Mapping[str, Any], version: str, report: Report) -> None:
             report(where, "an address with credentials (not shown)", allowed, None)
 
 
+def all_of(engine: Mapping[str, Any]) -> tuple[str, ...]:
+    """The pins of a filled engine, sglang's own among them."""
+    pins = tuple(map(tidy, engine["install"]["packages"]))
+    if any(distribution(pin) == "sglang" for pin in pins):
+        return pins
+    return (f"sglang=={engine['version']}", *pins)
+
+
 def tidy(pin: str) -> str:
     """`NAME == VERSION` as `NAME==VERSION`, so that one pin is one environment."""
     return pin if " @ " in pin else re.sub(r"\s+", "", pin)

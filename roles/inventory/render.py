@@ -6,7 +6,7 @@ import hashlib
 import json
 import re
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, replace
 from functools import cache
 from typing import Any
 
@@ -58,8 +58,13 @@ def _rendered(template: str, **values: Any) -> bytes:
 
 def venv_digest(engine: EngineSpec) -> str:
     """Digest of all that decides what is in the virtual environment, as 64 hex digits."""
-    decided = {"kernel": engine.kernel.decides} if engine.kernel.decides else {}
-    return _sha256(_json({"v": 1, **asdict(engine.install), **decided}))
+    decided = asdict(replace(engine.install, locked=None))
+    del decided["locked"]
+    if engine.install.locked is not None:
+        decided["lock"] = engine.install.locked.digest
+    if engine.kernel.decides:
+        decided["kernel"] = engine.kernel.decides
+    return _sha256(_json({"v": 1, **decided}))
 
 
 def venv_path(engine: EngineSpec) -> str:
@@ -91,7 +96,9 @@ def render(engine: EngineSpec, *, venv: str) -> Release:
         "engine": engine.name,
         "version": engine.version,
         "venv": venv,
-        "packages": list(engine.install.packages),
+        "packages": list(
+            engine.install.locked.packages if engine.install.locked else engine.install.packages
+        ),
         "model": engine.model.path,
         "drafter": engine.drafter.path if engine.drafter else None,
         "user": engine.user,

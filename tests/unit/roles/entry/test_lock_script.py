@@ -1,0 +1,121 @@
+"""sglang-lock, with the real uv and an index in a folder."""
+
+from __future__ import annotations
+
+import hashlib
+from pathlib import Path
+
+import pytest
+
+from roles.entry import lock
+from roles.inventory import locked
+from tests.support.wheels import wheel
+
+INVENTORY = """\
+hosts:
+  gpu1:
+    engines:
+      chat:
+        model: {path: /m}
+        version: 0.5.23
+        install: {pip_arguments: [--no-index, "--find-links=FOLDER"]}
+"""
+
+
+@pytest.fixture
+def inventory(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """An inventory whose index has SGLang for Python 3.11 and newer, and one package below it."""
+    monkeypatch.setenv("UV_CACHE_DIR", str(tmp_path / "cache"))
+    index = tmp_path / "index"
+    index.mkdir()
+    wheel(index, "sglang", "0.5.23", "torch>=2.14", "old; python_version < '3.12'", python=">=3.11")
+    wheel(index, "torch", "2.14.0")
+    wheel(index, "old", "1.0")
+    file = tmp_path / "hosts.yml"
+    file.write_text(INVENTORY.replace("FOLDER", str(index)))
+    return file
+
+
+def packages(inventory: Path) -> list[str]:
+    return locked.parse(locked.path_of("chat", inventory.parent).read_bytes())[1]
+
+
+def test_a_lock_has_every_package_with_its_hash(inventory: Path) -> None:
+    assert lock.run([str(inventory)]) == 0
+    assert lock.versions(packages(inventory)) == {
+        "old": "1.0",
+        "sglang": "0.5.23",
+        "torch": "2.14.0",
+    }
+    wanted = hashlib.sha256((inventory.parent / "index/torch-2.14.0-py3-none-any.whl").read_bytes())
+    text = locked.path_of("chat", inventory.parent).read_text()
+    assert f"--hash=sha256:{wanted.hexdigest()}" in text
+
+
+def test_a_lock_stays_until_it_is_upgraded(
+    inventory: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert lock.run([str(inventory)]) == 0
+    wheel(inventory.parent / "index", "torch", "2.14.1")
+    assert lock.run([str(inventory), "chat"]) == 0
+    assert "torch==2.14.0" in packages(inventory)
+    assert lock.run(["--upgrade", str(inventory)]) == 0
+    assert "torch==2.14.1" in packages(inventory)
+    assert "torch 2.14.0 -> 2.14.1" in capsys.readouterr().out
+
+
+def test_another_pin_keeps_what_it_does_not_touch(inventory: Path) -> None:
+    assert lock.run([str(inventory)]) == 0
+    index = inventory.parent / "index"
+    wheel(index, "torch", "2.14.1")
+    wheel(index, "extra", "1.0")
+    text = inventory.read_text().replace("install: {", "install: {packages: [extra==1.0], ")
+    inventory.write_text(text)
+    assert lock.run([str(inventory)]) == 0
+    assert {"torch==2.14.0", "extra==1.0"} <= set(packages(inventory))
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "words"),
+    [
+        ("0.5.23", "0.5.99", ["sglang==0.5.99"]),
+        ("install: {", "install: {system_site_packages: true, ", ["system_site_packages"]),
+        (
+            "install: {",
+            f"install: {{packages: ['x @ git+https://h.example/x@{'a' * 40}'], ",
+            ["x @ git+", "pin a version"],
+        ),
+        ("--no-index", "--platform=any", ["--platform=any", "does not know"]),
+        ("[--no-index", "[--no-deps, --no-index", ["--no-deps"]),
+    ],
+)
+def test_what_cannot_be_locked_is_said(
+    inventory: Path, capsys: pytest.CaptureFixture[str], old: str, new: str, words: list[str]
+) -> None:
+    inventory.write_text(inventory.read_text().replace(old, new))
+    assert lock.run([str(inventory)]) == 1
+    told = capsys.readouterr().err
+    assert told.startswith("sglang-lock: chat: ") and all(word in told for word in words), told
+    assert not locked.path_of("chat", inventory.parent).exists()
+
+
+def test_two_hosts_that_pin_other_packages_under_one_name(
+    inventory: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    second = INVENTORY.replace("hosts:\n", "").replace("gpu1", "gpu2").replace("0.5.23", "0.5.22")
+    inventory.write_text(inventory.read_text() + second)
+    assert lock.run([str(inventory)]) == 1
+    assert "gpu1 and gpu2 pin other packages for chat" in capsys.readouterr().err
+
+
+def test_without_uv_the_command_that_installs_it_is_said(
+    inventory: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(lock, "find_spec", lambda name: None)
+    assert lock.run([str(inventory)]) == 1
+    assert "-m pip install uv" in capsys.readouterr().err
+
+
+def test_an_engine_that_is_not_there(inventory: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert lock.run([str(inventory), "chta"]) == 1
+    assert "chta" in capsys.readouterr().err
