@@ -28,8 +28,8 @@ html_copy_source = False
 html_show_sphinx = False
 
 USE = (
-    "walkthrough inventory preflight nccl operations switch readiness troubleshooting freeing-gpus "
-    "kernel hardening"
+    "walkthrough inventory hosts preflight nccl operations switch readiness troubleshooting "
+    "freeing-gpus kernel hardening"
 )
 DEVELOP = (
     "docs/architecture CONTRIBUTING SECURITY CHANGELOG tests/hosts/README "

@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Generator, Mapping, Sequence
+from collections.abc import Callable, Generator, Sequence
 from dataclasses import dataclass
 from functools import partial
-from typing import Any
 
 from pyinfra.api import FunctionCommand, Host, State, StringCommand
 from pyinfra.api.command import QuoteString
@@ -16,11 +15,12 @@ from roles.inventory import pins
 from roles.inventory.locked import Locked
 from roles.remote import program
 from roles.remote.failing import checked, say
-from roles.remote.operation import operation, read, show
-from roles.remote.snapshot import JSON
+from roles.remote.operation import operation, read, show, will_fail
+from roles.remote.snapshot import JSON, forget
 from roles.remote.steps import STEP, run_step
 from roles.remote.upload import upload
 from roles.report.result import keep
+from sglangctl.probe.venvs import UNFINISHED
 from sglangctl.state.ownership import MARKER
 
 # Checks that each pin is there in its version, and prints what is there. Requirements are read with
@@ -65,6 +65,8 @@ FOLDED = 4
 """Pins that are shown; the report has all of them."""
 VERIFY_S = 300.0
 """For a look at a venv's metadata, on a cold disk."""
+DISK = "disk: "
+"""Begins the last line of a failure: df's about the file system of the venvs."""
 BUSY = 75
 """Exit status when another deploy is working on the same venv (EX_TEMPFAIL)."""
 
@@ -107,20 +109,14 @@ class Venv:
         return tuple(dict.fromkeys((*self.packages, *of_lock)))
 
 
-def is_verified(venv: Venv, files: Mapping[str, Any]) -> bool:
-    """Whether the probe saw the marker of a finished venv."""
-    return (files.get(venv.marker) or {}).get("kind") == "file"
-
-
-def live_digests(facts: JSON) -> set[str | None]:
-    """The live releases of all engines of the host."""
-    engines: Mapping[str, Any] = facts.get("engines") or {}
-    return {(one.get("releases") or {}).get("current") for one in engines.values()}
+def fact_of(venv: Venv, facts: JSON) -> JSON:
+    """What the probe says of it: {wrong, starts, python, running}."""
+    return dict((facts.get("venvs") or {}).get(venv.path) or {"wrong": "new"})
 
 
 @operation()
 def venv_ready(
-    venv: Venv, request: JSON, sudo: bool = False, release_digest: str | None = None
+    venv: Venv, request: JSON, sudo: bool = False
 ) -> Generator[StringCommand | FunctionCommand, None, None]:
     """
     Make the venv of an engine's pins, where there is no verified one yet.
@@ -128,7 +124,6 @@ def venv_ready(
     + venv: path, python, packages and pip arguments
     + request: what the probe is asked for
     + sudo: whether commands need it on this host
-    + release_digest: the release that will run from it; where that is live, the venv is not remade
 
     **Example:**
 
@@ -137,27 +132,31 @@ def venv_ready(
         venv_ready(name="Packages of kimi", venv=venv, request=request)
     """
     facts = read(request)
-    if is_verified(venv, facts["files"]):
+    fact = fact_of(venv, facts)
+    if not fact["wrong"]:
         host.noop(f"{venv.path} is there and verified")
         return
-    show([f"{venv.path}: new, {folded(venv.packages)}{of_lock(venv)}"])
-
-    # Of its own release, and only of that, the path can be the live one's.
-    live = release_digest is not None and release_digest in live_digests(facts)
+    show([f"{venv.path}: {fact['wrong']}, {folded(venv.packages)}{of_lock(venv)}"])
+    # What an engine runs from is left alone as long as it can be started again from it.
+    kept = list(fact.get("running") or []) if fact.get("starts") else []
+    if kept and fact["wrong"] != UNFINISHED:
+        yield will_fail(f"{fact['wrong']}; {left_alone(kept)}")
+        return
 
     def build(state: State, host: Host) -> None:
-        build_venv(host, venv, sudo, live)
+        build_venv(host, venv, sudo, kept)
 
     if venv.locked is not None:
         yield upload(venv.requirements, venv.locked.content, "0644")
     yield FunctionCommand(checked(build), (), {})
+    forget()
 
 
-def build_venv(host: Host, venv: Venv, sudo: bool, live: bool) -> None:
+def build_venv(host: Host, venv: Venv, sudo: bool, kept: Sequence[str] = ()) -> None:
     """Make, fill and verify it, under a lock, so that two deploys do not mix one.
 
-    A venv that the live release runs from (its marker was lost) is only verified again. HostFailed
-    says at which step it ended; a half venv is left for a look, and made again by the next run.
+    A venv that the engines `kept` run from is only verified again. HostFailed says at which step it
+    ended; a half venv is left for a look, and made again by the next run.
     """
     python = f"{venv.path}/bin/python"
     options = ["--system-site-packages"] if venv.system_site_packages else []
@@ -176,7 +175,7 @@ def build_venv(host: Host, venv: Venv, sudo: bool, live: bool) -> None:
             ]
         ),
     ]
-    commands = [*([] if live else make), ["echo", f"{STEP}verifying the venv"], verify(venv)]
+    commands = [*([] if kept else make), ["echo", f"{STEP}verifying the venv"], verify(venv)]
     title = f"installing {folded(venv.packages)} into {venv.path}"
     lines = run_step(
         host,
@@ -186,11 +185,20 @@ def build_venv(host: Host, venv: Venv, sudo: bool, live: bool) -> None:
             str(BUSY),
             QuoteString(venv.lock),
             "sh -c",
-            QuoteString(StringCommand("umask 022 &&", all_of(commands))),
+            QuoteString(
+                # Where it fails for want of room, neither venv nor pip always says so.
+                StringCommand(
+                    "umask 022 &&",
+                    all_of(commands),
+                    "|| { status=$?; df -P --",
+                    QuoteString(venv.path.rpartition("/")[0]),
+                    f"| sed -n '2s/^/{DISK}/p'; exit $status; }}",
+                )
+            ),
         ),
         sudo=sudo,
         limit_s=venv.limit_s,
-        then=next_step(venv, live),
+        then=next_step(venv, kept),
     )
     keep(host, f"packages of {venv.path}", found := installed(lines))
     say(host, f"packages: {folded(found) or 'none'}")
@@ -253,13 +261,25 @@ def all_of(commands: Sequence[Sequence[str]]) -> StringCommand:
     return StringCommand(*bits)
 
 
-def next_step(venv: Venv, live: bool) -> Callable[[Sequence[str]], str]:
+def left_alone(kept: Sequence[str]) -> str:
+    """The next step for a venv that engines run from."""
+    return (
+        f"{', '.join(kept)} runs from this venv, so it was left alone: stop it (sglangctl stop "
+        f"{kept[0]}) and deploy again"
+    )
+
+
+def next_step(venv: Venv, kept: Sequence[str] = ()) -> Callable[[Sequence[str]], str]:
     """The next step for a failure's output."""
 
     def then(lines: Sequence[str]) -> str:
         step = next((line for line in reversed(lines) if line.startswith(STEP)), "")
         if not lines:
             return f"if another deploy is working on {venv.path}, wait for it; else deploy again"
+        disk = next((line.split() for line in lines if line.startswith(DISK)), [])
+        if disk[4:5] == ["0"] or any("No space left on device" in line for line in lines):
+            folder = venv.path.rpartition("/")[0]
+            return f"{folder} has no room left: make room there (df -h {folder}), then deploy again"
         if "creating" in step:
             return f"look at {venv.python} (install.python): apt-get install python3-venv?"
         if "installing" in step and any("HASHES" in line for line in lines):
@@ -277,8 +297,8 @@ def next_step(venv: Venv, live: bool) -> Callable[[Sequence[str]], str]:
                 f"the user {venv.user} must be able to read {venv.path}: check the rights of the "
                 f"folders above it (namei -l {venv.path})"
             )
-        if live:
-            return "the engine runs from this venv, so it was left alone: change its pins for a new one"
+        if kept:
+            return left_alone(kept)
         return "pip installed other versions than the inventory pins: check install.packages"
 
     return then

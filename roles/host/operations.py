@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 from pyinfra.api import StringCommand
 from pyinfra.api.command import QuoteString
@@ -77,7 +77,11 @@ def write(item: Managed) -> StringCommand:
 
 
 @operation()
-def install_program(request: JSON) -> Commands:
+def install_program(
+    request: JSON,
+    lacks: Callable[[JSON], list[str]],
+    notes: Callable[[JSON], list[str]],
+) -> Commands:
     """
     Put this version of sglangctl on the host and make it the one that is called.
 
@@ -85,8 +89,15 @@ def install_program(request: JSON) -> Commands:
     another switch runs, the host fails here, before anything is changed.
 
     + request: what the probe is asked for
+    + lacks: from the probe's document to what the host lacks: the host fails over it
+    + notes: from the probe's document to what is only told
     """
     facts = read(request)
+    show(notes(facts))
+    missing = lacks(facts)
+    if missing:
+        yield will_fail("\n".join([*missing, "nothing was touched"]))
+        return
     if facts.get("lock"):
         # Nothing of this run may meet the other one half-way.
         yield will_fail(f"nothing was changed. {facts['lock']['sentence']}")

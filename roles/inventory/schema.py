@@ -65,7 +65,6 @@ _Validator: Any = cast("Any", extend)(
 @cache
 def _validator(name: str) -> Any:
     schema = {"$ref": f"#/$defs/{name}", "$defs": load()["$defs"]}
-    Draft202012Validator.check_schema(load())
     return _Validator(schema)
 
 

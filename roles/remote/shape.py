@@ -154,6 +154,17 @@ _PROBE = _object(
     systemd=_some("string"),
     files=_by_name(_FILE),
     users=_by_name(_or_none(_object(group=_some("string")))),
+    programs=_by_name({"type": "boolean"}),
+    disks=_by_name(_or_none(_object(read_only={"type": "boolean"}, free_mib=_NUMBER))),
+    venvs=_by_name(
+        _object(
+            "wrong",
+            wrong=_some("string"),
+            starts={"type": "boolean"},
+            python=_some("string"),
+            running=_TEXTS,
+        )
+    ),
     gpus=_or_none(_list({"type": "object"})),
     lock=_or_none(_object("sentence", sentence=_text(), engine=_some("string"))),
     listening=_or_none(

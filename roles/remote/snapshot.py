@@ -1,8 +1,8 @@
 """The one fact: what `sglangctl probe` says about a host, read once a phase.
 
 One round trip, not thirty. On a host without this version of the program a second one sends it
-through standard input, so that a first dry run sees everything and writes nothing. Prepare and
-execute each read it for themselves: between the plan and its confirmation the host may change.
+through standard input, so that a first dry run sees everything and writes nothing. Where somebody
+confirms the plan, execute reads it again: in between the host may have changed.
 """
 
 from __future__ import annotations
@@ -43,6 +43,10 @@ SIGNS = {
     "sudo-rs: interactive authentication is required": PASSWORD,
     "sudo: a terminal is required": NO_TERMINAL,
     "sudo: sorry, you must have a tty": NO_TERMINAL,
+    "ModuleNotFoundError: ": (
+        "python3 of this host lacks a part of its standard library: apt-get install python3 (not "
+        "python3-minimal alone)"
+    ),
     "sudo: not found": NO_SUDO,
     "sudo: command not found": NO_SUDO,
 }
@@ -67,20 +71,20 @@ class HostProbe(FactBase[JSON]):
         # The request comes through standard input: it has digests of files with secrets in them,
         # and a command line is public. The login shell may have printed something before.
         python = StringCommand(
-            f"printf '\\n{BEGINS}\\n';",
             "command -v python3 >/dev/null 2>&1 ||",
             "{ echo 'python3 is missing on this host: apt-get install python3' >&2; exit 1; };",
+            f"printf '\\n{BEGINS}\\n';",
         )
         if from_input:
             return StringCommand(python, "exec python3 -I -B - probe --request -")
-        run = StringCommand("python3 -I -B -S", QuoteString(program.path()))
+        file = QuoteString(program.path())
         return StringCommand(
             python,
-            # A file that a power cut left empty or short is as good as none.
-            run,
-            f"--version >/dev/null 2>&1 </dev/null || {{ echo '{{\"{ABSENT}\": true}}'; exit 0; }};",
-            "exec",
-            run,
+            "[ -s",
+            file,
+            f"] || {{ echo '{{\"{ABSENT}\": true}}'; exit 0; }};",
+            "exec python3 -I -B -S",
+            file,
             "probe --request -",
         )
 
@@ -105,6 +109,9 @@ def snapshot(request: JSON) -> JSON | None:
     """The host's state in this phase; None when it could not be read (the host has failed then)."""
     phase = "execute" if state.is_executing else "prepare"
     cached: JSON = host.connector_data.setdefault(KEY, {})
+    if phase not in cached and not state.check_for_changes and "prepare" in cached:
+        # Without a plan that somebody reads first (-y), the host is as it was a moment ago.
+        cached[phase] = cached["prepare"]
     if phase not in cached:
         # The failure is cached too: otherwise every operation asks a dead host again.
         wanted = json.dumps(request)
@@ -150,6 +157,8 @@ def read(from_input: bool = False, stdin: str = "") -> JSON | None:
             f"the link to the host was lost ({str(error) or type(error).__name__}): deploy again"
         )
         return None
+    if not ok and not from_input and is_damaged(output):
+        return {ABSENT: True}
     if not ok:
         fail_host(why_not_read(output.stderr_lines, output.stdout_lines))
     return document
@@ -174,6 +183,13 @@ def for_connector(state: State, target: Host, given: dict[str, Any]) -> dict[str
     return {key: arguments[key] for key in CONNECTOR_ARGUMENT_KEYS if key in arguments}
 
 
+def is_damaged(output: CommandOutput) -> bool:
+    """Whether Python was started and the program was not: a power cut left its file short, say."""
+    return BEGINS in output.stdout_lines and not any(
+        line.startswith("sglangctl ") for line in output.stderr_lines
+    )
+
+
 def why_not_read(errors: Sequence[str], lines: Sequence[str]) -> str:
     """One sentence from what a probe said that failed; the host's own words behind it."""
     said = [line for line in errors if line.strip()]
@@ -190,15 +206,15 @@ def why_not_read(errors: Sequence[str], lines: Sequence[str]) -> str:
 
 
 def answers(document: JSON, request: JSON) -> bool:
-    """Whether every path that was asked for is in the document: they are looked up by name."""
-    files = document.get("files") or {}
-    return ABSENT not in document and all(path in files for path in request.get("files") or ())
+    """Whether all that was asked for is in the document: it is looked up by name."""
+    asked = [(kind, one) for kind in ("files", "venvs") for one in request.get(kind) or ()]
+    return ABSENT not in document and all(one in (document.get(kind) or {}) for kind, one in asked)
 
 
 def forget() -> None:
     """After a change that later operations must see: the next one reads the host again."""
     if state.is_executing:
-        host.connector_data.get(KEY, {}).pop("execute", None)
+        host.connector_data.get(KEY, {}).clear()
 
 
 def read_again() -> None:

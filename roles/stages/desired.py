@@ -28,6 +28,7 @@ from roles.remote.snapshot import read_again, snapshot
 from roles.sgl_kernel.choice import probe_request as kernel_request
 from roles.stages.asked import for_this_run
 from roles.stages.fitness import host_is_fit, inventory_is_right
+from roles.stages.needed import PLACES, PROGRAMS
 from sglangctl.preflight.host import folders as host_folders
 from sglangctl.systemd.unit_names import RESUME, watch_unit
 
@@ -59,16 +60,19 @@ class DesiredHost:
         for engine in self.engines:
             items += [*engine.managed, engine.config]
             items += [*engine.live_files.values(), *engine.unit_files.values()]
-            files[engine.venv.marker] = None
         for item in items:
             files[item.path] = item.sha256 if isinstance(item, ManagedFile) else None
         return {
             "files": files,
+            "venvs": {engine.venv.path: engine.venv.python for engine in self.engines},
+            "programs": sorted(PROGRAMS),
             "users": sorted({engine.spec.user for engine in self.engines}),
             "engine_configs": [json.loads(render.engine_json(one.spec)) for one in self.engines],
             "host_config": json.loads(render.host_json(self.spec)),
             "plan": [engine.name for engine in self.engines],
-            "paths": sorted({path for one in self.engines for path in host_folders(one.name)}),
+            "paths": sorted(
+                {*PLACES, *(path for one in self.engines for path in host_folders(one.name))}
+            ),
             "preflight": [engine.name for engine in self.engines],
             "kernels": kernel_request(
                 {engine.name: (engine.spec, engine.venv.path) for engine in self.engines}

@@ -10,6 +10,7 @@ from roles.host.operations import install_program, managed_files
 from roles.remote.failing import contained
 from roles.sgl_kernel.operations import kernel_ready
 from roles.stages.desired import DesiredHost
+from roles.stages.lacks import lacks, notes
 
 
 @contained
@@ -20,7 +21,12 @@ def prepare_host(desired: DesiredHost) -> None:
 
     + desired: the host
     """
-    install_program(name="sglangctl", request=desired.request)
+    install_program(
+        name="sglangctl",
+        request=desired.request,
+        lacks=lambda facts: lacks(facts, desired),
+        notes=lambda facts: notes(facts, [one.spec.hardening for one in desired.engines]),
+    )
     managed_files(name="configuration", wanted=desired.managed, request=desired.request)
 
 
@@ -46,7 +52,6 @@ def prepare_engines(desired: DesiredHost) -> None:
             venv=engine.venv,
             request=desired.request,
             sudo=desired.sudo,
-            release_digest=engine.release.digest,
         )
         staged_release(name=f"{title} release", engine=engine, request=desired.request)
 

@@ -3,6 +3,7 @@
 A part whose source is missing (no driver, no systemd) is null, and `reasons` says why, under the
 part's name; the exit status is 0 all the same. --request takes a JSON object: {"files": {path:
 wanted sha256 or null}, "paths": [for their disks], "users": [names], "dists": {venv: [names]},
+"programs": [names], "venvs": {path: the python that would make it},
 "kernels": {engine: {venv, sm}},
 "engines": [names], "engine_configs": [objects as in /etc/sglangctl/engines], "host_config": object
 as in host.json, "plan": engine's name or a list, "policy": declared|engines|all, "preflight":

@@ -7,6 +7,8 @@ from __future__ import annotations
 
 import os
 import re
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 
 from sglangctl.gpu import pcie
@@ -68,6 +70,7 @@ class Reading:
 
 
 _nvml: Nvml | None = None
+_kept: Reading | None = None
 
 
 def sample() -> list[Gpu] | None:
@@ -78,13 +81,26 @@ def sample() -> list[Gpu] | None:
 
 def read() -> Reading:
     """As `sample`, with the source and the reason. Never raises for what the host lacks."""
-    global _nvml
+    global _nvml, _kept
+    if _kept is not None:
+        return _kept
     try:
         _nvml = _nvml or Nvml()
         return Reading(tuple(_from_nvml(_nvml)), "nvml")
     except NvmlError as error:
         _nvml = None  # the driver may have been reloaded: open it again the next time
         return _from_smi(str(error))
+
+
+@contextmanager
+def one_reading() -> Iterator[None]:
+    """While inside, `read` looks once: the parts of one document must agree, and nvidia-smi is slow."""
+    global _kept
+    _kept = read()
+    try:
+        yield
+    finally:
+        _kept = None
 
 
 def by_minor(gpus: tuple[Gpu, ...] | None) -> dict[int, int]:

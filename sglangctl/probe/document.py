@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import json
 import os
+import shutil
 from collections.abc import Callable, Mapping
 from dataclasses import asdict, dataclass, field, fields
 from pathlib import Path
@@ -55,6 +56,11 @@ class Probe:
     files: dict[str, Any] = field(default_factory=dict)
     users: dict[str, Any] = field(default_factory=dict)
     dists: dict[str, Any] = field(default_factory=dict)
+    venvs: dict[str, Any] = field(default_factory=dict)
+    """By path: {wrong, starts, python, running}: see sglangctl/probe/venvs.py; `running` are the
+    engines that run from it."""
+    programs: dict[str, bool] = field(default_factory=dict)
+    """Whether a program is on the PATH."""
     gpus: list[dict[str, Any]] | None = None
     gpu_source: str | None = None
     nvcc: dict[str, Any] | None = None
@@ -98,6 +104,8 @@ def parse_request(text: str) -> dict[str, Any]:
         "files": dict,
         "dists": dict,
         "paths": list,
+        "programs": list,
+        "venvs": dict,
         "users": list,
         "kernels": dict,
         "engines": list,
@@ -121,6 +129,8 @@ def probe(request: Mapping[str, Any], paths: Paths | None = None) -> Probe:
     """Look at the host. Unusable only for what the request itself has wrong."""
     import time
 
+    from sglangctl.gpu import gpus
+    from sglangctl.probe import venvs
     from sglangctl.proc import procfs
     from sglangctl.state import files
 
@@ -149,9 +159,15 @@ def probe(request: Mapping[str, Any], paths: Paths | None = None) -> Probe:
         venv: part(f"dists {venv}", lambda: machine.distributions(venv, names), "no such venv")  # noqa: B023
         for venv, names in request.get("dists", {}).items()
     }
+    found.programs = {name: shutil.which(name) is not None for name in request.get("programs", ())}
+    found.venvs = {
+        path: venvs.describe(path, python) for path, python in request.get("venvs", {}).items()
+    }
     found.nvcc = part("nvcc", _nvcc, "no nvcc in CUDA_HOME, on PATH or under /usr/local")
-    found.kernels = {name: _kernel(wanted) for name, wanted in request.get("kernels", {}).items()}
-    _about_engines(found, part, request, paths)
+    with gpus.one_reading():
+        kernels = request.get("kernels", {})
+        found.kernels = {name: _kernel(wanted) for name, wanted in kernels.items()}
+        _about_engines(found, part, request, paths)
     return found
 
 
@@ -197,6 +213,11 @@ def _about_engines(found: Probe, part: _Parts, request: Mapping[str, Any], paths
         name: {**probe_engines.engine_state(engine, shown, paths), "user": users.get(name)}
         for name, engine in engines.items()
     }
+    from sglangctl.probe import venvs
+
+    used = venvs.running_from(engines, shown, paths)
+    for path, about in found.venvs.items():
+        about["running"] = used.get(path, [])
     for name in request.get("engines", ()):
         if name not in found.engines:
             found.reasons[f"engines {name}"] = "not configured on this host"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import time
 from collections.abc import Mapping
 from typing import Any
@@ -42,7 +43,7 @@ def engine_state(
     a slot); `unit`, `watch` and `replaces` are null without systemd."""
     return {
         "unit_name": engine.unit,
-        "unit": None if shown is None else properties(shown.get(engine.unit)),
+        "unit": None if shown is None else starts_at_boot(shown.get(engine.unit), paths),
         "watch": None if shown is None else properties(shown.get(watch_unit(engine.name))),
         "replaces": None
         if shown is None
@@ -57,6 +58,16 @@ def properties(unit: Unit | None) -> dict[str, Any] | None:
     if unit is None:
         return None
     return {**{name: unit[name] for name in SHOWN}, "started": started(unit)}
+
+
+def starts_at_boot(unit: Unit | None, paths: Paths) -> dict[str, Any] | None:
+    """The properties of an engine's unit, with its state of enablement as it is now: systemd goes on
+    saying `enabled` when the link is gone, until it reads its files again."""
+    found = properties(unit)
+    if unit is None or not found or found["UnitFileState"] != "enabled":
+        return found
+    wanted = any(os.path.lexists(folder / unit.asked) for folder in paths.units.glob("*.wants"))
+    return found if wanted else {**found, "UnitFileState": "disabled"}
 
 
 def started(unit: Unit) -> float | None:

@@ -24,6 +24,7 @@ from sglangctl.proc import command
 from sglangctl.state import ownership
 from sglangctl.state.files import sync_folder, write_atomic
 from sglangctl.state.paths import NAME, Paths, linked
+from sglangctl.systemd import systemctl, unit_keys
 from sglangctl.systemd.unit_names import engine_unit
 from sglangctl.util import os_errors
 from sglangctl.util.errors import Failed
@@ -212,7 +213,8 @@ def _same(folder: Path, files: dict[str, bytes], gid: int) -> bool:
 def verify_unit(unit_file: Path, unit: str) -> list[str]:
     """What systemd-analyze says about one of our unit files; empty is good.
 
-    Every line counts, whatever the exit status: on systemd 252 a misspelt key is only a warning.
+    Every line counts, whatever the exit status: on systemd 252 a misspelt key is only a warning. Not
+    counted is a key that came after this systemd: it goes without it.
     The unit is looked at under its own name, so that its relations to other units are right.
     """
     folder = unit_file.parent / ".verify"
@@ -226,7 +228,9 @@ def verify_unit(unit_file: Path, unit: str) -> list[str]:
             )
         lines = result.stderr.splitlines()
         # Of our units, the watch that this one wants among them; systemd also complains of others'.
-        return [line.strip() for line in lines if "sglang" in line or str(folder) in line]
+        ours = [line.strip() for line in lines if "sglang" in line or str(folder) in line]
+        version = systemctl.version() if ours else None
+        return [line for line in ours if not unit_keys.is_expected(line, version)]
     finally:
         shutil.rmtree(folder)
 

@@ -157,7 +157,15 @@ def test_each_word_stays_a_word() -> None:
 
 
 def test_the_next_step_is_that_of_the_step_that_failed() -> None:
-    then = next_step(Venv("/opt/sglang/venvs/x", "python3", ("sglang==1",)), live=False)
+    then = next_step(Venv("/opt/sglang/venvs/x", "python3", ("sglang==1",)))
     assert "python3-venv" in then([f"{STEP}creating the venv", "ensurepip is not available"])
     assert "index" in then([f"{STEP}creating the venv", f"{STEP}installing the packages", "no"])
     assert "another deploy" in then([])
+    disk = "disk: /dev/sda1 1024 1024 0 100% /opt"
+    assert "no room left" in then([f"{STEP}creating the venv", "returned non-zero", disk])
+    free = "disk: /dev/sda1 1024 24 1000 3% /opt"
+    assert "python3-venv" in then([f"{STEP}creating the venv", "ensurepip is missing", free])
+    closed = [f"{STEP}verifying the venv", "env: bin/python: Permission denied"]
+    assert "namei -l /opt/sglang/venvs/x" in then(closed)
+    kept = next_step(Venv("/opt/sglang/venvs/x", "python3", ("sglang==1",)), ["chat"])
+    assert "sglangctl stop chat" in kept([f"{STEP}verifying the venv", "torch is not there"])

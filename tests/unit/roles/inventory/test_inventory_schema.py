@@ -22,6 +22,11 @@ from sglangctl.state.config import Limits, Readiness
 INVENTORY = schema.SCHEMA.parent
 
 
+def test_the_schema_is_one() -> None:
+    """Here and not in each run: it costs 50 ms."""
+    jsonschema.Draft202012Validator.check_schema(schema.load())
+
+
 def keys(part: dict[str, Any], *where: str) -> Iterator[tuple[tuple[str, ...], dict[str, Any]]]:
     for key, item in part.get("properties", {}).items():
         yield (*where, key), item

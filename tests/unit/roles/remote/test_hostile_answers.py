@@ -18,11 +18,12 @@ from pyinfra.connectors import ssh, util
 from pyinfra.context import ctx_host, ctx_state
 
 from roles.engine.desired import changed_against_live
-from roles.engine.venv import is_verified, live_digests
+from roles.engine.venv import fact_of
 from roles.host.managed import changes
 from roles.remote import limits, program, shape, snapshot
 from roles.remote.snapshot import HostProbe
 from roles.stages.fitness import why_unfit
+from roles.stages.lacks import full, notes
 from roles.stages.preflight_check import in_the_way
 from roles.stages.readiness import invocation, proved_by
 from roles.switch.decision import decision_of, watch_reasons_of
@@ -145,7 +146,7 @@ def consumers() -> tuple[dict[str, Any], list[Callable[[dict[str, Any]], object]
     engine = whole_engine("tensor_parallel: 2\ndrafter: {path: /d}\n")
     managed = (*engine.managed, engine.config, *engine.unit_files.values())
     files = [item.path for item in (*managed, *engine.live_files.values())]
-    files += ["/m", "/d", engine.venv.marker]
+    files += ["/m", "/d", engine.venv.path]
     decide, watch = decision_of(engine), watch_reasons_of(engine, managed)
     return dict.fromkeys(["files"], dict.fromkeys(files)), [
         decide,
@@ -154,8 +155,9 @@ def consumers() -> tuple[dict[str, Any], list[Callable[[dict[str, Any]], object]
         lambda facts: why_unfit(facts, "sglang"),
         lambda facts: changes(managed, facts["files"]),
         lambda facts: changed_against_live(engine, facts),
-        lambda facts: is_verified(engine.venv, facts["files"]),
-        live_digests,
+        lambda facts: fact_of(engine.venv, facts),
+        lambda facts: full(facts.get("disks") or {}),
+        lambda facts: notes(facts, ["strict"]),
         lambda facts: seen(facts, "e"),
         lambda facts: "\n".join(plan_lines(facts, "e")),
         lambda facts: "\n".join(way_back(facts, "e", "a")),

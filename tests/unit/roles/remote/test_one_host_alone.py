@@ -99,7 +99,7 @@ def test_what_is_told_of_a_host_that_cannot_be_read(
 ) -> None:
     asking.guard()
     monkeypatch.setattr(snapshot.HostProbe, "command", lambda self, from_input=False: script)
-    document: Any = snapshot.read()
+    document: Any = snapshot.read(from_input=True)
     assert document is None
     assert failed(state) == ["@local"]
     assert said in told()

@@ -1,0 +1,95 @@
+"""The probe's part about virtual environments. Nothing of them is run: their packages are other
+people's code, and the probe is root's."""
+
+from __future__ import annotations
+
+import os
+import re
+import stat
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from sglangctl.proc import command
+from sglangctl.state import release
+from sglangctl.state.config import EngineConfig
+from sglangctl.state.ownership import MARKER
+from sglangctl.state.paths import Paths
+from sglangctl.systemd.unit import Unit
+
+UNFINISHED = "not finished"
+"""Its marker is missing: it was never verified, or that was lost."""
+READABLE = stat.S_IROTH | stat.S_IXOTH
+
+
+def describe(path: str, python: str | None) -> dict[str, Any]:
+    """{wrong, starts, python}: what is wrong with a venv (null: nothing); whether its Python is
+    there; and where something is wrong, why `python` cannot make a new one (null: it can)."""
+    wrong = damage(Path(path))
+    return {
+        "wrong": wrong,
+        "starts": (Path(path) / "bin/python").exists(),
+        "python": cannot_make(python) if wrong and python else None,
+    }
+
+
+def damage(venv: Path) -> str | None:
+    """What of a finished venv is lost or closed to its engine's user; None where it is whole, as far
+    as a few looks at it can tell."""
+    python = venv / "bin/python"
+    if not os.path.lexists(venv):
+        return "new"
+    if not (venv / MARKER).is_file():
+        return UNFINISHED
+    if not python.exists():
+        return f"{python} is gone" if not python.is_symlink() else f"{python} leads nowhere"
+    text = settings(venv)
+    said = re.search(r"^version\s*=\s*(\d+\.\d+)", text, re.MULTILINE)
+    if said is None:
+        return f"{venv}/pyvenv.cfg is gone or cut"
+    version = said[1]
+    name = os.path.basename(os.path.realpath(python))
+    found = re.fullmatch(r"python(3\.\d+)t?", name)
+    if found and found[1] != version:
+        return f"made for Python {version}, and {python} is {found[1]} now"
+    site = venv / f"lib/python{version}/site-packages"
+    # Where the system's packages count too, the engine may be one of them.
+    inside = [] if "include-system-site-packages = true" in text else [site / "sglang"]
+    for folder in (venv, venv / "bin", site.parent.parent, site.parent, site, *inside):
+        try:
+            mode = folder.stat().st_mode
+        except OSError:
+            return f"{folder} is gone"
+        if mode & READABLE != READABLE:
+            return f"{folder} has mode {stat.S_IMODE(mode):04o}"
+    return None
+
+
+def settings(venv: Path) -> str:
+    """The text of pyvenv.cfg; empty where there is none."""
+    try:
+        return (venv / "pyvenv.cfg").read_text(encoding="utf-8", errors="replace")
+    except OSError:
+        return ""
+
+
+def cannot_make(python: str) -> str | None:
+    """Why this Python cannot make a venv; None where it can. Debian has these two apart."""
+    done = command.run([python, "-I", "-c", "import venv, ensurepip"])
+    if done.ok:
+        return None
+    said = done.stderr.strip().splitlines()
+    return said[-1] if said else f"{python} ended with {done.status}"
+
+
+def running_from(
+    engines: Mapping[str, EngineConfig], shown: Mapping[str, Unit] | None, paths: Paths
+) -> dict[str, list[str]]:
+    """venv -> engines whose live release names it and whose unit runs, or is about to."""
+    found: dict[str, list[str]] = {}
+    for name, engine in engines.items():
+        unit = (shown or {}).get(engine.unit)
+        venv = release.venv_of(paths.current(name) / "manifest.json")
+        if venv is not None and unit is not None and (unit.running or unit.job):
+            found.setdefault(str(venv), []).append(name)
+    return found

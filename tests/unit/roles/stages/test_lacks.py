@@ -1,0 +1,100 @@
+"""What a host lacks is one list, and only where something is to be done."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from roles.host.operations import PROGRAM_MODE
+from roles.remote import program
+from roles.remote.snapshot import RUNS
+from roles.stages import lacks as subject
+from roles.stages import needed
+from roles.stages.desired import DesiredHost, make
+from tests.support.inventory_case import engine_text, load, only
+
+
+@pytest.fixture(scope="module")
+def desired() -> DesiredHost:
+    entry = only(load(engine_text("port: 8000\n")))
+    assert entry.spec is not None, entry.errors
+    return make(entry.spec)
+
+
+def bare(desired: DesiredHost, **more: Any) -> dict[str, Any]:
+    """A host on which nothing was deployed yet and nothing is missing."""
+    return {
+        "files": {path: {"kind": "absent"} for path in desired.request["files"]},
+        "users": {"sglang": None},
+        "venvs": {one: {"wrong": "new", "python": None} for one in desired.request["venvs"]},
+        "programs": dict.fromkeys(needed.PROGRAMS, True),
+        "disks": {path: {"read_only": False, "free_mib": 100} for path in needed.PLACES},
+        "engines": {},
+        **more,
+    }
+
+
+def test_a_host_that_has_everything(desired: DesiredHost) -> None:
+    assert subject.lacks(bare(desired), desired) == []
+    assert subject.notes(bare(desired), ["strict"]) == []
+    old = bare(desired, systemd="247.3-7+deb11u7")
+    assert subject.notes(old, ["baseline"]) == []
+    (note,) = subject.notes(old, ["baseline", "strict"])
+    assert "247.3" in note and "PrivateIPC" in note
+
+
+def test_all_of_it_at_once(desired: DesiredHost) -> None:
+    (venv,) = desired.request["venvs"]
+    facts = bare(
+        desired,
+        programs={**dict.fromkeys(needed.PROGRAMS, False), "runuser": True},
+        venvs={venv: {"wrong": "new", "python": "No module named 'ensurepip'"}},
+        disks={
+            "/opt/sglang/venvs": {"read_only": True, "free_mib": 9},
+            "/var/log/sglang": {"read_only": False, "free_mib": 0},
+            "/etc/sglangctl": None,
+        },
+    )
+    first, second, third, fourth = subject.lacks(facts, desired)
+    assert "flock" in first and "useradd" in first and "runuser" not in first
+    assert "logrotate" not in first  # a note, not a lack
+    assert first.endswith("apt-get install coreutils findutils libc-bin passwd systemd util-linux")
+    assert "No module named 'ensurepip'" in second and "python3-venv" in second
+    assert "/opt/sglang/venvs" in third and "read-only" in third
+    assert "/var/log/sglang" in fourth and "no room" in fourth
+    assert "logs grow without end" in subject.notes(facts, [])[0]
+
+
+def test_a_probe_that_does_not_say_is_no_lack(desired: DesiredHost) -> None:
+    assert subject.lacks(bare(desired, programs={}, disks={}), desired) == []
+
+
+def test_where_nothing_is_to_be_done_nothing_is_missing(
+    desired: DesiredHost, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    good = {"kind": "file", "mode": PROGRAM_MODE, "owner": "root", "group": "root", "sha256": "x"}
+    files = {program.path(): good, program.LINK: {"kind": "link", "target": program.path()}}
+    (engine,) = desired.engines
+    facts = bare(
+        desired,
+        files=files,
+        users={"sglang": {"group": "sglang"}},
+        venvs={engine.venv.path: {"wrong": None}},
+        programs=dict.fromkeys(needed.PROGRAMS, False),
+        engines={engine.name: {"releases": {"staged": [engine.release.digest]}}},
+        **{RUNS: True},
+    )
+    monkeypatch.setattr(subject, "changes", lambda wanted, facts: [])
+    monkeypatch.setattr(subject, "decision_of", lambda engine: lambda facts: Needed(False))
+    assert subject.lacks(facts, desired) == []
+    monkeypatch.setattr(subject, "decision_of", lambda engine: lambda facts: Needed(True))
+    (sentence,) = subject.lacks(facts, desired)
+    assert "find, systemd-run:" in sentence
+
+
+class Needed:
+    """A decision."""
+
+    def __init__(self, needed: bool) -> None:
+        self.needed = needed

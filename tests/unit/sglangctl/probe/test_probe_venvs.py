@@ -1,0 +1,101 @@
+"""What a probe finds out about a venv without running anything of it."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import sys
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from sglangctl.probe import venvs
+from sglangctl.state.ownership import MARKER
+from sglangctl.state.paths import Paths
+from sglangctl.systemd.unit import Unit
+from tests.support import pip_venv
+from tests.support.engine_config import ENGINE
+
+SITE = f"lib/python3.{sys.version_info[1]}/site-packages"
+
+
+@pytest.fixture
+def venv(tmp_path: Path) -> Path:
+    site = pip_venv.made(tmp_path / "venv")
+    (site / "sglang").mkdir()
+    (tmp_path / "venv" / MARKER).write_text("{}")
+    for folder in (tmp_path / "venv").rglob("*"):
+        if folder.is_dir() and not folder.is_symlink():
+            folder.chmod(0o755)
+    (tmp_path / "venv").chmod(0o755)
+    return tmp_path / "venv"
+
+
+def test_a_whole_one(venv: Path) -> None:
+    assert venvs.describe(str(venv), "python3") == {"wrong": None, "starts": True, "python": None}
+
+
+@pytest.mark.parametrize(
+    ("damage", "said"),
+    [
+        (lambda venv: shutil.rmtree(venv), "new"),
+        (lambda venv: (venv / MARKER).unlink(), "not finished"),
+        (lambda venv: (venv / "bin/python").unlink(), "bin/python is gone"),
+        (lambda venv: relinked(venv, "/nowhere/python3.9"), "bin/python leads nowhere"),
+        (lambda venv: shutil.rmtree(venv / "bin"), "bin/python is gone"),
+        (lambda venv: (venv / "pyvenv.cfg").unlink(), "pyvenv.cfg is gone"),
+        (lambda venv: (venv / "pyvenv.cfg").write_text(""), "pyvenv.cfg is gone or cut"),
+        (lambda venv: (venv / "pyvenv.cfg").write_text("version = 3.1.4\n"), "made for Python 3.1"),
+        (lambda venv: shutil.rmtree(venv / SITE), "site-packages is gone"),
+        (lambda venv: shutil.rmtree(venv / SITE / "sglang"), "sglang is gone"),
+        (lambda venv: venv.chmod(0o750), "has mode 0750"),
+        (lambda venv: (venv / SITE / "sglang").chmod(0o700), "sglang has mode 0700"),
+    ],
+)
+def test_what_is_lost_or_closed(venv: Path, damage: Callable[[Path], Any], said: str) -> None:
+    damage(venv)
+    assert said in str(venvs.describe(str(venv), None)["wrong"])
+
+
+def relinked(venv: Path, target: str) -> None:
+    (venv / "bin/python").unlink()
+    (venv / "bin/python").symlink_to(target)
+
+
+def test_an_engine_of_the_system_s_packages_is_not_looked_for_in_the_venv(venv: Path) -> None:
+    text = (venv / "pyvenv.cfg").read_text().replace("packages = false", "packages = true")
+    (venv / "pyvenv.cfg").write_text(text)
+    (venv / SITE / "sglang").rmdir()
+    assert venvs.damage(venv) is None
+
+
+def test_a_python_that_cannot_make_one(tmp_path: Path) -> None:
+    python = tmp_path / "python3"
+    python.write_text(
+        "#!/bin/sh\necho \"ModuleNotFoundError: No module named 'ensurepip'\" >&2\nexit 1\n"
+    )
+    python.chmod(0o755)
+    found = venvs.describe(str(tmp_path / "venv"), str(python))
+    assert found["python"] == "ModuleNotFoundError: No module named 'ensurepip'"
+    assert "No such file" in str(venvs.describe(str(tmp_path / "venv"), "/no/python")["python"])
+    assert venvs.describe(str(tmp_path / "venv"), sys.executable)["python"] is None
+
+
+def test_who_runs_from_it(tmp_path: Path) -> None:
+    paths = Paths(tmp_path)
+    engines, shown = {}, {}
+    for name, state in (("a", "active"), ("b", "activating"), ("c", "failed"), ("d", "active")):
+        engines[name] = replace(ENGINE, name=name, unit=f"sglang-{name}.service")
+        shown[f"sglang-{name}.service"] = Unit(
+            f"sglang-{name}.service", {"ActiveState": state, "Job": "0"}
+        )
+        folder = paths.releases(name) / ("ab" * 32)
+        folder.mkdir(parents=True)
+        venv = "/v/other" if name == "d" else "/v/one"
+        (folder / "manifest.json").write_text(f'{{"venv": "{venv}"}}')
+        os.symlink(f"releases/{'ab' * 32}", paths.current(name))
+    assert venvs.running_from(engines, shown, paths) == {"/v/one": ["a", "b"], "/v/other": ["d"]}
+    assert venvs.running_from(engines, None, paths) == {}
