@@ -82,7 +82,8 @@ class HostProbe(FactBase[JSON]):
             python,
             "[ -s",
             file,
-            f"] || {{ echo '{{\"{ABSENT}\": true}}'; exit 0; }};",
+            # What is sent is read to its end: its writer takes a closed pipe for a lost link.
+            f"] || {{ cat >/dev/null; echo '{{\"{ABSENT}\": true}}'; exit 0; }};",
             "exec python3 -I -B -S",
             file,
             "probe --request -",

@@ -26,7 +26,7 @@ def asked(monkeypatch: pytest.MonkeyPatch) -> Asked:
 
     def command(self: Any, from_input: bool = False) -> str:
         found.append(from_input)
-        return f"echo '{GOOD}'"
+        return f"cat >/dev/null; echo '{GOOD}'"
 
     monkeypatch.setattr(HostProbe, "command", command)
     return found
