@@ -34,6 +34,8 @@ BEGINS = "== sglangctl probe"
 """The line before the answer."""
 RUNS = "program_runs"
 """In the document: whether this version of the program is on the host and starts."""
+CHANGED = "changed_since"
+"""Beside the documents: this run changed the host after the first one."""
 SHOWN = 5
 """Last lines of an error that is shown as it is."""
 NO_TERMINAL = "sudo on this host wants a terminal: remove `Defaults requiretty` there"
@@ -110,7 +112,8 @@ def snapshot(request: JSON) -> JSON | None:
     """The host's state in this phase; None when it could not be read (the host has failed then)."""
     phase = "execute" if state.is_executing else "prepare"
     cached: JSON = host.connector_data.setdefault(KEY, {})
-    if phase not in cached and not state.check_for_changes and "prepare" in cached:
+    fresh = "prepare" in cached and CHANGED not in cached
+    if phase not in cached and not state.check_for_changes and fresh:
         # Without a plan that somebody reads first (-y), the host is as it was a moment ago.
         cached[phase] = cached["prepare"]
     if phase not in cached:
@@ -215,7 +218,9 @@ def answers(document: JSON, request: JSON) -> bool:
 def forget() -> None:
     """After a change that later operations must see: the next one reads the host again."""
     if state.is_executing:
-        host.connector_data.get(KEY, {}).clear()
+        cached = host.connector_data.setdefault(KEY, {})
+        cached.pop("execute", None)
+        cached[CHANGED] = True
 
 
 def read_again() -> None:

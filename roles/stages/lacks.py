@@ -14,11 +14,12 @@ from roles.host.operations import program_is_wrong
 from roles.remote import program
 from roles.remote.snapshot import JSON, engine_facts
 from roles.stages.desired import DesiredHost
-from roles.stages.needed import PROGRAMS
+from roles.stages.needed import PLACES, PROGRAMS
 from roles.switch.decision import decision_of
+from sglangctl.preflight.host import folders
 from sglangctl.systemd import unit_keys
 
-FOR_VENV = ("flock", "runuser", "timeout")
+FOR_VENV = ("chmod", "chown", "flock", "systemd-run", "timeout", "useradd")
 FOR_USER = ("getent", "useradd")
 FOR_RELEASE = ("systemd-analyze",)
 FOR_SWITCH = ("find", "systemd-run")
@@ -46,7 +47,27 @@ def lacks(facts: JSON, desired: DesiredHost) -> list[str]:
                 "python3-venv, or name another `install.python`"
             )
             found += [] if sentence in found else [sentence]
-    return found + full(facts.get("disks") or {})
+    disks = facts.get("disks") or {}
+    told = told_by_preflight(facts, desired)
+    return found + full(
+        {path: disks.get(path) for path in PLACES if device(disks, path) not in told}
+    )
+
+
+def device(disks: dict[str, Any], path: str) -> Any:
+    """The file system of a place; the place itself where the probe does not say."""
+    return (disks.get(path) or {}).get("device", path)
+
+
+def told_by_preflight(facts: JSON, desired: DesiredHost) -> set[Any]:
+    """The file systems on which the preflight of a switch that is needed has looked for room."""
+    disks = facts.get("disks") or {}
+    return {
+        device(disks, path)
+        for engine in desired.engines
+        if decision_of(engine)(facts).needed
+        for path in folders(engine.name)
+    }
 
 
 def full(disks: dict[str, Any]) -> list[str]:

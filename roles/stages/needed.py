@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 PROGRAMS = {
+    "chmod": "coreutils",
+    "chown": "coreutils",
     "find": "findutils",
     "flock": "util-linux",
     "getent": "libc-bin",
     "logrotate": "logrotate",
-    "runuser": "util-linux",
     "systemd-analyze": "systemd",
     "systemd-run": "systemd",
     "timeout": "coreutils",

@@ -48,21 +48,24 @@ def test_all_of_it_at_once(desired: DesiredHost) -> None:
     (venv,) = desired.request["venvs"]
     facts = bare(
         desired,
-        programs={**dict.fromkeys(needed.PROGRAMS, False), "runuser": True},
+        programs={**dict.fromkeys(needed.PROGRAMS, False), "chown": True},
         venvs={venv: {"wrong": "new", "python": "No module named 'ensurepip'"}},
         disks={
-            "/opt/sglang/venvs": {"read_only": True, "free_mib": 9},
-            "/var/log/sglang": {"read_only": False, "free_mib": 0},
-            "/etc/sglangctl": None,
+            "/usr/local/bin": {"read_only": True, "free_mib": 9, "device": 1},
+            "/etc/sglangctl": {"read_only": False, "free_mib": 0, "device": 2},
+            "/etc/systemd/system": None,
+            "/opt/sglang/venvs": {"read_only": True, "free_mib": 9, "device": 3},
+            "/usr/local/lib/sglangctl": {"read_only": True, "free_mib": 9, "device": 3},
         },
     )
     first, second, third, fourth = subject.lacks(facts, desired)
-    assert "flock" in first and "useradd" in first and "runuser" not in first
+    assert "flock" in first and "useradd" in first and "chown" not in first
     assert "logrotate" not in first  # a note, not a lack
     assert first.endswith("apt-get install coreutils findutils libc-bin passwd systemd util-linux")
     assert "No module named 'ensurepip'" in second and "python3-venv" in second
-    assert "/opt/sglang/venvs" in third and "read-only" in third
-    assert "/var/log/sglang" in fourth and "no room" in fourth
+    assert "/usr/local/bin" in third and "read-only" in third
+    assert "/usr/local/lib" not in third and "/opt" not in third  # the preflight says it
+    assert "/etc/sglangctl" in fourth and "no room" in fourth
     assert "logs grow without end" in subject.notes(facts, [])[0]
 
 
@@ -79,7 +82,7 @@ def test_where_nothing_is_to_be_done_nothing_is_missing(
     facts = bare(
         desired,
         files=files,
-        users={"sglang": {"group": "sglang"}},
+        users={engine.spec.user: {"group": engine.spec.user}},
         venvs={engine.venv.path: {"wrong": None}},
         programs=dict.fromkeys(needed.PROGRAMS, False),
         engines={engine.name: {"releases": {"staged": [engine.release.digest]}}},
