@@ -63,6 +63,8 @@ def test_after_a_change_it_is_asked_again(state: State, asked: Asked) -> None:
     snapshot.forget()
     assert snapshot.snapshot({}) is not before
     assert asked == [False, False]
+    # The end of the run still tells what was there before it.
+    assert snapshot.prepared(state.inventory.get_host("@local")) is before
 
 
 @pytest.mark.parametrize("content", [b"", b"#!/usr/bin/env python3\ncut off"])
