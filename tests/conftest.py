@@ -4,16 +4,14 @@
 No test makes the user that installs packages on the machine that it runs on.
 """
 
-import os
 from collections.abc import Iterator
-from pathlib import Path
 
 import pytest
 from hypothesis import HealthCheck, settings
 
 from sglangctl.state import build_user
-from sglangctl.systemd import confined
 from tests.hosts.standins.fixtures import machine, site
+from tests.support import own_rights
 
 __all__ = ["machine", "site"]
 
@@ -24,7 +22,7 @@ settings.register_profile("thorough", settings.get_profile("quick"), max_example
 settings.load_profile("quick")
 
 
-THE_REAL_RUN = build_user.run
+THE_REAL_RUN, THE_REAL_THEIRS = build_user.run, build_user.theirs
 
 
 @pytest.fixture(autouse=True, scope="session")
@@ -32,11 +30,7 @@ def no_build_user() -> Iterator[None]:
     """What would run as that user runs as oneself; tests/unit/sglangctl/state/test_build_user.py has
     the function itself."""
 
-    def as_oneself(argv, paths, *, limit_s, filled=(), streamed=False):  # type: ignore[no-untyped-def]
-        for folder in filled:
-            Path(folder).mkdir(parents=True, exist_ok=True)
-        return confined.run(argv, None, limit_s=limit_s, environment=os.environ, streamed=streamed)
-
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(build_user, "run", as_oneself)
+        patch.setattr(build_user, "run", own_rights.run)
+        patch.setattr(build_user, "theirs", own_rights.theirs)
         yield

@@ -12,6 +12,7 @@ from pyinfra.context import host, state
 from roles.engine.desired import DesiredEngine, changed_against_live
 from roles.host.operations import describe
 from roles.remote import program
+from roles.remote.limits import FACT_S
 from roles.remote.operation import Commands, operation, read, show, will_fail
 from roles.remote.snapshot import JSON, Input, engine_facts
 from sglangctl.state.paths import OWN_USER
@@ -102,4 +103,5 @@ def staged_release(engine: DesiredEngine, request: JSON) -> Commands:
         "stage",
         QuoteString(engine.name),
         _stdin=Input([json.dumps(document)]),
+        _timeout=FACT_S,
     )

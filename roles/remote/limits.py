@@ -7,10 +7,11 @@ controller's memory nor its terminal with that: it fails alone.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from queue import Queue
 from typing import Any
 
+import gevent
 from pyinfra.api import facts, operations
 from pyinfra.api.output import echo
 from pyinfra.connectors import ssh, util
@@ -26,6 +27,14 @@ PIECE = 64 * 1024
 FACT_S = 300
 """A fact may take. A host that swaps answers in a minute or two; one that sends a byte now and then
 does not hold up the run for ever."""
+
+
+STALL_S = 120.0
+"""Without a byte of a transfer: longer than a full disk queue or a short break of the network."""
+
+
+class NotRead(OSError):
+    """A command does not read its standard input to the end."""
 
 
 class TooMuchOutput(OSError):
@@ -81,6 +90,27 @@ def read_buffer(
             echo(print_func(shown) if print_func else shown, err=True)
 
 
+def write_stdin(stdin: Sequence[str], buffer: Any) -> None:
+    """As pyinfra's, in pieces, each with a limit: NotRead where nothing moves for STALL_S."""
+    late = NotRead(
+        f"the host stopped reading what a command is given, for {STALL_S:g} s: check the host's "
+        "disk and its network"
+    )
+    text = "".join(line if line.endswith("\n") else f"{line}\n" for line in stdin).encode()
+    try:
+        for at in range(0, len(text), PIECE):
+            with gevent.Timeout(STALL_S, late):
+                buffer.write(text[at : at + PIECE])
+                buffer.flush()
+        with gevent.Timeout(STALL_S, late):
+            buffer.close()
+    except NotRead:
+        channel = getattr(buffer, "channel", None)
+        if channel is not None:
+            channel.close()
+        raise
+
+
 def guard() -> None:
     """Put these bounds on every command of this process. Patched, because pyinfra has none."""
     if getattr(util.read_output_buffers, "bounded", False):
@@ -106,6 +136,7 @@ def guard() -> None:
     read_output_buffers.bounded = True  # type: ignore[attr-defined]
     for module in (util, ssh):
         vars(module)["read_output_buffers"] = read_output_buffers
+        vars(module)["write_stdin"] = write_stdin
     vars(util)["read_buffer"] = read_buffer
     for module in (facts, operations):
         vars(module)["print_host_combined_output"] = print_host_combined_output

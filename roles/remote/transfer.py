@@ -16,9 +16,7 @@ from typing import Any
 import gevent
 
 from roles.remote.failing import HostFailed
-
-STALL_S = 120.0
-"""Longer than a full disk queue or a short break of the network."""
+from roles.remote.limits import STALL_S
 
 
 class Stalled(BaseException):

@@ -7,6 +7,7 @@ import base64
 from pyinfra.api import StringCommand
 from pyinfra.api.command import QuoteString
 
+from roles.remote.limits import FACT_S
 from roles.remote.snapshot import Input
 
 
@@ -33,4 +34,5 @@ def upload(path: str, content: bytes, mode: str, owner: str = "root:root") -> St
         QuoteString(path),
         ")",
         _stdin=Input([base64.b64encode(content).decode()]),
+        _timeout=FACT_S,
     )

@@ -65,12 +65,12 @@ def build(remote: KernelHost, request: Request, patches: tuple[Patch, ...], told
         if end.get("outcome") != "built":
             raise HostFailed(
                 f"the kernel build on {remote.host.name} failed: {end.get('text')}\n"
-                f"next: {end.get('next_step')}\nits log: {root}/build.log"
+                f"next: {end.get('next_step')}\nits log: {root}/work/build.log"
             )
         return
     raise HostFailed(
         f"the kernel build on {remote.host.name} ended {RESTARTS} times without a result; its log: "
-        f"{root}/build.log; journalctl -u {build_unit(request.key)} and dmesg there may say why"
+        f"{root}/work/build.log; journalctl -u {build_unit(request.key)} and dmesg there may say why"
     )
 
 

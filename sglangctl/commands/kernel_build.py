@@ -26,6 +26,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     what = parser.add_mutually_exclusive_group(required=True)
     what.add_argument("request", nargs="?", type=Path, help="REQUEST.json")
     what.add_argument("--run", metavar="KEY", help="build here and now (the unit's body)")
+    what.add_argument("--work", metavar="KEY", help="the build user's part of it")
     what.add_argument("--follow", metavar="KEY", help="show a build until it ends")
     what.add_argument("--adopt", type=Path, metavar="DIR", help="take a built wheel into the cache")
     what.add_argument("--list", action="store_true", help="the cache of this host")
@@ -43,6 +44,8 @@ def run(args: argparse.Namespace) -> int:
         return _follow(args.follow, args.offset, args.wait, paths)
     if args.run:
         return _run(args.run, paths)
+    if args.work:
+        return _work(args.work, paths)
     return _start(args.request, paths)
 
 
@@ -68,6 +71,15 @@ def _run(key: str, paths: Paths) -> int:
     entry = build.build(requests.load(root / "request.json"), paths)
     print(entry.wheel)
     return 0
+
+
+def _work(key: str, paths: Paths) -> int:
+    from sglangctl.sgl_kernel.build import compile, inside
+    from sglangctl.sgl_kernel.build import request as requests
+
+    root = requests.folder(key, paths)
+    place = compile.Place(root / "work", paths.kernel_cache)
+    return inside.work(requests.load(root / "request.json"), root / "patches", place)
 
 
 def _adopt(source: Path, paths: Paths) -> int:

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from sglangctl.proc.as_user import NoAnswer, ask
+from sglangctl.util.plain_files import descriptor
 from sglangctl.util.values import mapping
 
 LIMIT_S = 30.0
@@ -32,7 +33,7 @@ def text_model(config: dict[str, Any]) -> dict[str, Any]:
 
 def _config(folder: str) -> dict[str, Any]:
     try:
-        with open(Path(folder) / "config.json", "rb") as file:
+        with open(descriptor(Path(folder) / "config.json"), "rb") as file:
             return mapping(json.loads(file.read(LARGEST)))
     except (OSError, ValueError, RecursionError):
         return {}

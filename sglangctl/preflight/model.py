@@ -12,13 +12,15 @@ from typing import Any
 
 from sglangctl.diagnosis.finding import WARN, Finding
 from sglangctl.preflight.catalog import finding, sourced
-from sglangctl.proc.as_user import NoAnswer
+from sglangctl.proc.as_user import NoAnswer, within
 from sglangctl.state.config import EngineConfig
 from sglangctl.state.paths import Paths
 from sglangctl.util.values import mapping, number
 from sglangctl.weights import look as weights
 from sglangctl.weights.check import Model
 
+TIMES_S = 30.0
+"""For the times of one folder's files."""
 STAND_IN = "nobody"
 """Looks in place of a user that this deploy makes only later: both can read what everybody can."""
 
@@ -55,12 +57,16 @@ def judge(engine: EngineConfig, looked: Iterable[Looked]) -> Iterator[Finding]:
         if one.model is not None:
             yield from sourced(one.model.findings)
         else:
-            yield finding(
-                "weights-unchecked",
-                WARN,
-                f"{one.target.folder} was not looked at: {one.why}",
-                f"as root: sglangctl weights --user {engine.user} {one.target.folder}",
-            )
+            yield _unchecked(engine, one.target.folder, one.why)
+
+
+def _unchecked(engine: EngineConfig, folder: Path, why: str) -> Finding:
+    return finding(
+        "weights-unchecked",
+        WARN,
+        f"{folder} was not looked at: {why}",
+        f"as root: sglangctl weights --user {engine.user} {folder}",
+    )
 
 
 def changed(engine: EngineConfig, facts: Mapping[str, Any]) -> Iterator[Finding]:
@@ -71,7 +77,12 @@ def changed(engine: EngineConfig, facts: Mapping[str, Any]) -> Iterator[Finding]
     if started is None or unit.get("ActiveState") != "active":
         return
     for target in weights.targets(engine):
-        names = sorted(name for name, at in _times(target.folder) if at > started)
+        try:
+            times = within(TIMES_S, lambda: list(_times(target.folder)))  # noqa: B023 (called at once)
+        except NoAnswer as error:
+            yield _unchecked(engine, target.folder, str(error))
+            continue
+        names = sorted(name for name, at in times if at > started)
         if names:
             more = f" and {len(names) - 1} more" if len(names) > 1 else ""
             yield finding(

@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 from sglangctl.probe import machine
+from sglangctl.proc.as_user import NoAnswer, within
 from sglangctl.state.config import (
     EngineConfig,
     HostConfig,
@@ -28,6 +29,8 @@ from sglangctl.util.errors import Failed, Unusable
 
 T = TypeVar("T")
 REQUEST = Path("the request")
+DISK_S = 10.0
+"""For the size of one file system."""
 
 
 @dataclass
@@ -151,7 +154,8 @@ def probe(request: Mapping[str, Any], paths: Paths | None = None) -> Probe:
         path: files.describe(path, wanted) for path, wanted in request.get("files", {}).items()
     }
     found.disks = {
-        path: part(f"disks {path}", lambda: machine.disk(path))  # noqa: B023 (called at once)
+        # A mount whose server is dead answers never.
+        path: part(f"disks {path}", lambda: within(DISK_S, lambda: machine.disk(path)))  # noqa: B023 (called at once)
         for path in request.get("paths", ())
     }
     found.users = {name: machine.user(name) for name in request.get("users", ())}
@@ -182,7 +186,7 @@ class _Parts:
     ) -> T | None:
         try:
             value = reader()
-        except (OSError, ValueError, KeyError) as error:
+        except (OSError, ValueError, KeyError, NoAnswer) as error:
             self._reasons[name] = os_errors.describe(error) or type(error).__name__
             return None
         if value is None:

@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from sglangctl.util.errors import Unusable
+from sglangctl.util.plain_files import read_text
 
 DISTRIBUTIONS = ("sglang-kernel", "sgl-kernel")
 """Both own the folder sgl_kernel/; the second was the name up to 0.3.21."""
@@ -71,7 +72,7 @@ class Venv:
         """The torch that an import would find; None without one."""
         for folder in self.path:
             try:
-                text = (folder / "torch/version.py").read_text(encoding="utf-8")
+                text = read_text(folder / "torch/version.py")
             except OSError:
                 continue
             version, cuda = VERSION_LINE.search(text), CUDA_LINE.search(text)
@@ -95,7 +96,7 @@ class Venv:
         """
         for folder in self.path:
             try:
-                text = (folder / "sglang/srt/entrypoints/engine.py").read_text(encoding="utf-8")
+                text = read_text(folder / "sglang/srt/entrypoints/engine.py")
             except OSError:
                 continue
             match = REQUIRED.search(text)
@@ -107,7 +108,7 @@ class Venv:
         for folder in self.path:
             for path in folder.glob("sglang-*.dist-info/METADATA"):
                 try:
-                    match = PINNED.search(path.read_text(encoding="utf-8"))
+                    match = PINNED.search(read_text(path))
                 except OSError:
                     continue
                 if match:
@@ -141,8 +142,8 @@ def load(root: Path) -> Venv:
 
 def _settings(file: Path) -> dict[str, str]:
     try:
-        lines = file.read_text(encoding="utf-8").splitlines()
-    except (OSError, ValueError):
+        lines = read_text(file).splitlines()
+    except OSError:
         return {}
     pairs = (line.partition("=") for line in lines)
     return {name.strip().lower(): value.strip() for name, _, value in pairs}
@@ -153,8 +154,8 @@ def _added(site: Path) -> list[Path]:
     found = []
     for file in sorted(site.glob("*.pth")):
         try:
-            lines = file.read_text(encoding="utf-8").splitlines()
-        except (OSError, ValueError):
+            lines = read_text(file).splitlines()
+        except OSError:
             continue
         entries = [line.strip() for line in lines]
         found += [site / word for word in entries if word and not word.startswith(("#", "import"))]

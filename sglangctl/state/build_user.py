@@ -11,8 +11,9 @@ import io
 import os
 import pwd
 import re
-from collections.abc import Iterator, Sequence
-from contextlib import ExitStack, contextmanager
+import stat
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
 
 from sglangctl.proc import command
@@ -24,9 +25,10 @@ from sglangctl.util.errors import Failed
 NAME = "sglang-build"
 KEPT = re.compile(
     f"{confined.KEPT.pattern}|PIP_\\w+|SSL_CERT_(?:FILE|DIR)|(?:REQUESTS|CURL)_CA_BUNDLE|"
+    "GIT_SSL_CA(?:INFO|PATH)|SGLANGCTL_ROOT|"
     "(?i:(?:https?|all|no)_proxy)"
 )
-"""Variables of root's that pip needs to reach its index."""
+"""Variables of root's that pip and git need to reach what they fetch."""
 GLOBAL = ("etc/xdg/pip/pip.conf", "etc/pip.conf")
 CONFIGURATION = (".pip/pip.conf", ".config/pip/pip.conf")
 """In root's home. How to reach a private index: the user gets a copy, as build scripts always did."""
@@ -40,18 +42,34 @@ def run(
     *,
     limit_s: float,
     filled: Sequence[Path] = (),
+    own: Sequence[Path] = (),
     streamed: bool = False,
+    tell: Callable[[bytes], None] | None = None,
+    unit: Sequence[str] = (),
+    name: str | None = None,
+    variables: Mapping[str, str] | None = None,
 ) -> confined.Ended:
     """Run `argv` confined as the build user, who is made where there is none.
 
     + filled: folders that it writes to: the user's while it runs, root's afterwards
+    + own: folders that stay the user's (`theirs` makes them): root never runs, follows or changes
+      anything in there
+    + tell, unit, name: as confined.run has them
+    + variables: of its environment, beside those that are KEPT
 
     Whoever is not root runs it with their own rights. Failed where user or folders cannot be made.
     """
     if os.geteuid() != 0:
-        return confined.run(argv, None, limit_s=limit_s, environment=os.environ, streamed=streamed)
+        environment = {**os.environ, **(variables or {})}
+        return confined.run(
+            argv, None, limit_s=limit_s, environment=environment, streamed=streamed, tell=tell
+        )
     home = ensure(paths)
-    environment = {**confined.kept(os.environ, KEPT), "HOME": str(home)}
+    environment = {
+        **confined.kept(os.environ, KEPT),
+        **(variables or {}),
+        "HOME": str(home),
+    }
     settings = _settings(paths)
     if settings is not None:
         environment["PIP_CONFIG_FILE"] = str(settings)
@@ -63,8 +81,11 @@ def run(
             NAME,
             limit_s=limit_s,
             environment=environment,
-            writable=[home, *filled],
+            writable=[home, *filled, *own],
             streamed=streamed,
+            tell=tell,
+            unit=unit,
+            name=name,
         )
 
 
@@ -92,6 +113,35 @@ def ensure(paths: Paths) -> Path:
     os.chmod(home, 0o700)
     os.chown(home, entry.pw_uid, entry.pw_gid)
     return home
+
+
+def theirs(folder: Path, paths: Paths) -> bool:
+    """Make `folder` one that only the build user can enter; whether one of somebody else's (an
+    earlier version filled it as root) was deleted for that.
+
+    The folder above it must be root's. Failed where it cannot be made.
+    """
+    if os.geteuid() != 0:
+        folder.mkdir(parents=True, exist_ok=True)
+        return False
+    ensure(paths)
+    entry = pwd.getpwnam(NAME)
+    folder.parent.mkdir(parents=True, exist_ok=True)
+    found = None
+    with suppress(FileNotFoundError):
+        found = folder.lstat()
+    if found is not None and stat.S_ISDIR(found.st_mode) and found.st_uid == entry.pw_uid:
+        return False
+    if found is not None:
+        discard(folder)
+    folder.mkdir(mode=0o700)
+    os.chown(folder, entry.pw_uid, entry.pw_gid, follow_symlinks=False)
+    return found is not None
+
+
+def discard(folder: Path) -> None:
+    """Delete a tree that others have filled: rm follows no link and bears any depth. Failed."""
+    _call(["rm", "-rf", "--one-file-system", "--", str(folder)])
 
 
 @contextmanager

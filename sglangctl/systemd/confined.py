@@ -17,8 +17,8 @@ import sys
 import tempfile
 import threading
 from collections import deque
-from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import IO
@@ -51,10 +51,12 @@ SANDBOX = {
 }
 """As in templates/sglang.service.j2, without PrivateIPC, which systemd 247 does not know (a unit
 file with it is read there, systemd-run refuses it)."""
-KEPT = re.compile(r"PATH|LANG|LC_ALL|TZ|LD_LIBRARY_PATH|(?:CUDA|NVIDIA)_\w+")
+KEPT = re.compile(r"PATH|LANG|LC_ALL|TZ|LD_LIBRARY_PATH|CUDACXX|(?:CUDA|NVIDIA)_\w+")
 """Variables of root's that others' code gets: the rest may be secrets."""
 LARGEST = 4 * 1024 * 1024
 """Bytes of output that are kept, the last ones: a venv may print for ever."""
+LONGEST = 256 * 1024
+"""Bytes of a line that is told; a longer one comes in pieces."""
 GRACE_S = 30.0
 """Until systemd ends what we could not."""
 TIMED_OUT = 124
@@ -87,22 +89,31 @@ def run(
     environment: Mapping[str, str] | None = None,
     writable: Sequence[Path] = (),
     streamed: bool = False,
+    tell: Callable[[bytes], None] | None = None,
+    unit: Sequence[str] = (),
+    name: str | None = None,
 ) -> Ended:
     """Run `argv` as `user` (None: whoever calls) to its end, or for `limit_s` seconds.
 
     + environment: all of it but HOME, which is a folder that is deleted; None: what is KEPT of ours
     + writable: folders; the user's rights still count
     + streamed: output goes where ours goes, instead of into the answer
+    + tell: called with each line of its standard output, which then is not in the answer. What it
+      raises ends the run and is raised here
+    + unit: more properties of the unit, `NAME=VALUE`
+    + name: the unit's; one of that name that still runs is ended first
 
     KeyError for an unknown user, OSError where the program does not start (without a unit).
     """
     env = dict(environment) if environment is not None else kept(os.environ, KEPT)
     if user is not None and os.geteuid() == 0 and systemctl.booted():
         pwd.getpwnam(user)
-        return _in_unit(argv, user, limit_s, env, writable, streamed)
+        return _in_unit(argv, user, limit_s, env, writable, streamed, tell, unit, name)
     with _home(user) as home:
-        argv = ["setpriv", "--no-new-privs", "--", *argv]
-        return _run(argv, limit_s, streamed, {"HOME": home, **env}, _rights(user))
+        # A sandbox that has this already does not let setpriv ask for it again.
+        if "NoNewPrivs:\t1" not in Path("/proc/self/status").read_text():
+            argv = ["setpriv", "--no-new-privs", "--", *argv]
+        return _run(argv, limit_s, streamed, {"HOME": home, **env}, _rights(user), tell=tell)
 
 
 def kept(variables: Mapping[str, str], names: re.Pattern[str]) -> dict[str, str]:
@@ -129,26 +140,36 @@ def _in_unit(
     env: Mapping[str, str],
     writable: Sequence[Path],
     streamed: bool,
+    tell: Callable[[bytes], None] | None,
+    more: Sequence[str],
+    name: str | None,
 ) -> Ended:
-    unit = f"sglangctl-confined-{os.getpid()}-{next(_NUMBERS)}.service"
+    unit = name or f"sglangctl-confined-{os.getpid()}-{next(_NUMBERS)}.service"
+    if name is not None:
+        _end(unit)
     start = [
         *("systemd-run", "--quiet", "--collect", "--wait", "--pipe", f"--unit={unit}"),
         f"--description={os.path.basename(argv[0])} as {user}, for sglangctl",
         *properties(user, writable, limit_s),
+        *(f"--property={one}" for one in more),
         *("--", sys.executable, "-I", "-S", "-c", LAUNCH),
     ]
     said = json.dumps({"argv": list(argv), "env": {"HOME": "/tmp", **env}}).encode()
     ended = Ended(None)
     try:
-        ended = _run(start, limit_s, streamed, None, {}, said)
+        ended = _run(start, limit_s, streamed, None, {}, said, tell)
     finally:
         if ended.returncode is None:
             # systemd-run is dead, what it started is not: and nothing of it may run on.
-            systemctl.call("kill", "--signal=SIGKILL", unit)
-            systemctl.call("stop", unit)
+            _end(unit)
     if ended.returncode is not None and ended.returncode > 128:
         return Ended(128 - ended.returncode, ended.stdout, ended.stderr)
     return ended
+
+
+def _end(unit: str) -> None:
+    systemctl.call("kill", "--signal=SIGKILL", unit)
+    systemctl.call("stop", unit)
 
 
 def _run(
@@ -158,6 +179,7 @@ def _run(
     env: Mapping[str, str] | None,
     rights: Mapping[str, object],
     given: bytes = b"",
+    tell: Callable[[bytes], None] | None = None,
 ) -> Ended:
     target = None if streamed else subprocess.PIPE
     process = subprocess.Popen(  # type: ignore[call-overload]
@@ -170,7 +192,11 @@ def _run(
         umask=0o022,
         **rights,
     )
-    readers = [_Reader(stream) for stream in (process.stdout, process.stderr) if stream]
+    readers = [
+        _Reader(stream, process.pid, told)
+        for stream, told in ((process.stdout, tell), (process.stderr, None))
+        if stream
+    ]
     status: int | None = None
     try:
         try:
@@ -189,20 +215,35 @@ def _run(
 
 
 class _Reader(threading.Thread):
-    """Reads a pipe to its end and keeps what came last."""
+    """Reads a pipe to its end and keeps what came last, or tells each line."""
 
-    def __init__(self, stream: IO[bytes]) -> None:
+    def __init__(
+        self, stream: IO[bytes], session: int, tell: Callable[[bytes], None] | None
+    ) -> None:
         super().__init__(daemon=True)
         self._stream, self._parts = stream, deque[bytes](maxlen=LARGEST >> 12)
+        self._session, self._tell = session, tell
+        self._failed: Exception | None = None
         self.start()
 
     def run(self) -> None:
-        while part := self._stream.read1(1 << 12):  # type: ignore[attr-defined]
-            self._parts.append(part)
+        if self._tell is None:
+            while part := self._stream.read1(1 << 12):  # type: ignore[attr-defined]
+                self._parts.append(part)
+            return
+        try:
+            while part := self._stream.readline(LONGEST):
+                self._tell(part)
+        except Exception as error:
+            self._failed = error
+            with suppress(ProcessLookupError):
+                os.killpg(self._session, signal.SIGKILL)
 
     def text(self) -> bytes:
         # What a process that left the session holds open is not waited for.
         self.join(timeout=2.0)
+        if self._failed is not None:
+            raise self._failed
         return b"".join(self._parts.copy())
 
 

@@ -34,6 +34,11 @@ def build_unit(key: str) -> str:
     return f"sglangctl-build-{key}.service"
 
 
+def build_work_unit(key: str) -> str:
+    """Transient: what the build user does of that build."""
+    return f"sglangctl-build-{key}-work.service"
+
+
 def preflight_unit(name: str) -> str:
     """For a moment: the staged engine's parser and imports, in the engine's own sandbox."""
     return f"sglangctl-preflight-{name}.service"

@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from sglangctl.diagnosis.finding import FAIL, INFO, WARN, Finding
+from sglangctl.util.plain_files import descriptor
 from sglangctl.weights import access, needs, safetensors
 from sglangctl.weights.contents import Contents, look
 from sglangctl.weights.safetensors import Damaged, Header, shown
@@ -121,7 +122,7 @@ def _json(contents: Contents, name: str, findings: list[Finding]) -> dict[str, A
         return None
     path = contents.folder / name
     try:
-        with open(path, "rb") as file:
+        with open(descriptor(path), "rb") as file:
             data = file.read(LARGEST_JSON + 1)
     except OSError as error:
         findings.append(access.refusal(path, error))

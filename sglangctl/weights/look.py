@@ -28,7 +28,8 @@ def model(
     paths: Paths | None = None,
     remember: bool = True,
 ) -> Model:
-    """The model in `folder` as `user` sees it; KeyError (no such user), as_user.NoAnswer.
+    """The model in `folder` as `user` sees it; KeyError (no such user), as_user.NoAnswer (a dead
+    server: nothing of the folder is looked at without a time limit).
 
     Only a complete model is remembered, and only by root, whose file it is. `remember` False
     writes nothing, and reads what was remembered.
@@ -36,7 +37,7 @@ def model(
     paths = paths or Paths()
     file = remembered.file_of(folder, user, paths)
     memory = remembered.load(file)
-    now = _identities(folder)
+    now = as_user.within(LIMIT_S, lambda: _identities(folder))
     if now and memory.get("files") == now and memory.get("tokenizer") == tokenizer:
         return _from_json(mapping(memory.get("model")), str(folder))
     found = _from_json(

@@ -46,8 +46,9 @@ def identities(folder: Path) -> dict[str, list[int]]:
 
 
 def file_of(folder: Path, user: str, paths: Paths) -> Path:
-    """Where the memory of this folder, as `user` sees it, is kept."""
-    key = hashlib.sha256(f"{os.path.realpath(folder)}\0{user}".encode(errors="surrogateescape"))
+    """Where the memory of this folder, as `user` sees it, is kept. By its name alone: to follow its
+    links could wait for a dead server."""
+    key = hashlib.sha256(f"{os.path.abspath(folder)}\0{user}".encode(errors="surrogateescape"))
     return paths.root / "var/cache/sglangctl/weights" / f"{key.hexdigest()[:16]}.json"
 
 

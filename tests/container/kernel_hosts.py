@@ -48,7 +48,6 @@ class KernelHost:
     def prepare(self, venv: str = VENV) -> KernelHost:
         self.host.copy_in(program.archive(), program.path(), mode=0o755)
         self.host.exec("ln", "-sfn", program.path(), program.LINK)
-        self.sh(f"git config --system --add safe.directory {SOURCE} || true")
         self.host.exec("python3", "-m", "venv", "--system-site-packages", venv)
         self.facts = json.loads(self.ctl("survey", f"--venv={venv}", "--sm=120").stdout)
         return self

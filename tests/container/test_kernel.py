@@ -141,6 +141,12 @@ def test_a_fleet_builds_once_and_shares(
     assert provenance["only_arch"] is True
     assert provenance["compilers"]["nvcc"].startswith("1")
     assert provenance["peak_memory_mib"] > 0
+    # The source is code of others: none of it was root's.
+    root = f"{CACHE}/.build/{key}"
+    assert "-- built by sglang-build\n" in builder.sh(f"cat {root}/work/build.log")
+    assert builder.sh("find / -xdev -name of-the-build") == ""
+    others = builder.sh(f"find {root} -maxdepth 1 ! -user root -printf '%f %u %m\n'")
+    assert others == "work sglang-build 700\n"
     for one in (builder, bare):
         said = one.ctl("inspect", "installed", f"--venv={venv}", "--sm=120").stdout
         assert said.startswith("usable: sglang-kernel 0.4.10")
@@ -204,14 +210,14 @@ def test_jobs_are_compilers_and_builds_take_turns(
     builder: KernelHost, small: requests.Request, built: str
 ) -> None:
     """Two deploys at once share one build; another one waits; and three jobs are three nvcc."""
-    counter = "/root/counting-nvcc"
+    counter = "/srv/counting-nvcc"
     script = (
         "#!/bin/sh\n"
         'case "$*" in *csrc/*) ;; *) exec /usr/local/cuda/bin/nvcc "$@";; esac\n'
-        'echo "$(date +%s%N) 1" >> /root/nvcc.log\n'
+        'echo "$(date +%s%N) 1" >> "$TMPDIR/nvcc.log"\n'
         '/usr/local/cuda/bin/nvcc "$@"; status=$?\n'
         "sleep 1\n"  # so that what may run together does
-        'echo "$(date +%s%N) -1" >> /root/nvcc.log\n'
+        'echo "$(date +%s%N) -1" >> "$TMPDIR/nvcc.log"\n'
         "exit $status\n"
     )
     builder.host.copy_in(script.encode(), counter, mode=0o755)
@@ -227,7 +233,9 @@ def test_jobs_are_compilers_and_builds_take_turns(
     assert (state, steps(events)) == ("built", ["lock", "end"]), "it was in the cache already"
     assert request.key in events[0]["text"]
     running = most = total = 0
-    for line in sorted(builder.sh("cat /root/nvcc.log").splitlines()):
+    for line in sorted(
+        builder.sh(f"cat {CACHE}/.build/{request.key}/work/tmp/nvcc.log").splitlines()
+    ):
         change = int(line.split()[1])
         running += change
         total += change > 0
@@ -262,7 +270,7 @@ def test_a_full_disk_during_promotion_leaves_no_half_entry(
     builder.sh(
         f"rm -r {CACHE}/{key} && mkdir -p /srv/real && mv {CACHE} /srv/real/kernel && mkdir {CACHE}"
         f" && mount -t tmpfs -o size=64k none {CACHE}"
-        f" && for name in .build .tools .third-party .ccache; do mkdir -p /srv/real/kernel/$name"
+        f" && for name in .build .tools .third-party .ccache .environments; do mkdir -p /srv/real/kernel/$name"
         f" {CACHE}/$name && mount --bind /srv/real/kernel/$name {CACHE}/$name; done"
     )
     try:
@@ -272,12 +280,13 @@ def test_a_full_disk_during_promotion_leaves_no_half_entry(
         assert builder.sh(f"ls -A {CACHE}").split() == [
             ".build",
             ".ccache",
+            ".environments",
             ".third-party",
             ".tools",
         ]
     finally:
         builder.sh(
-            f"for name in .build .tools .third-party .ccache; do umount {CACHE}/$name; done;"
+            f"for name in .build .tools .third-party .ccache .environments; do umount {CACHE}/$name; done;"
             f" umount {CACHE} && rmdir {CACHE} && mv /srv/real/kernel {CACHE}"
         )
     state, events = builder.build(request)
@@ -347,9 +356,9 @@ def test_broken_installations_are_named_and_repaired(builder: KernelHost, built:
         builder.sh(f"rm -rf {site}/torch")
 
     # Editable, by the real scikit-build-core: the silent one.
-    venv = builder.sh(f"ls -td {CACHE}/.build/.environment-* | head -1").strip()
+    venv = builder.sh(f"ls -td {CACHE}/.environments/* | head -1").strip()
     builder.sh(
-        f"cp -r {CACHE}/.build/{built}/source /root/editable && cd /root/editable && "
+        f"cp -r {CACHE}/.build/{built}/work/source /root/editable && cd /root/editable && "
         f"env PATH={venv}/bin:/usr/local/cuda/bin:$PATH CMAKE_POLICY_VERSION_MINIMUM=3.5 "
         "CMAKE_GENERATOR=Ninja CMAKE_BUILD_PARALLEL_LEVEL=2 CCACHE_DIR=/root/ccache "
         "CMAKE_ARGS='-DTEST_SMALL=ON -DENABLE_BELOW_SM90=OFF' "

@@ -39,6 +39,7 @@ def ctl(*arguments: str) -> tuple[int, str]:
 def main() -> int:
     wheels, stock = Path(sys.argv[1]).resolve(), [Path(path) for path in sys.argv[2:]]
     scratch = Path(tempfile.mkdtemp(prefix="kernel-on-gpu-"))
+    scratch.chmod(0o755)  # what compiles is not root
     os.environ["SGLANGCTL_ROOT"] = str(scratch / "root")
     venv = scratch / "venv"
     subprocess.run([sys.executable, "-m", "venv", "--system-site-packages", str(venv)], check=True)
@@ -77,7 +78,7 @@ def main() -> int:
             "said": [event.get("text") for event in events if event.get("text")][-5:],
         }
         if status:
-            result[f"build {arch}"]["log"] = (folder / "build.log").read_text()[-1500:]
+            result[f"build {arch}"]["log"] = (folder / "work/build.log").read_text()[-1500:]
             result[f"build {arch}"]["output"] = said[-500:]
             continue
         installed = ctl("install", request.key, f"--venv={venv}", f"--sm={arch[:-1]}")

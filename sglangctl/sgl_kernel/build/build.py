@@ -2,51 +2,45 @@
 
 It is the body of the transient unit; it can be killed at any moment and started again with the
 same request: the source, the environment and ninja's work are kept in the build's folder, and the
-cache has the wheel only when it is proven.
+cache has the wheel only when it is whole.
+
+Root runs nothing of the source: the build user does (inside.py), in a unit of its own, and what
+it leaves is copied and looked at.
 """
 
 from __future__ import annotations
 
-import dataclasses
 import fcntl
 import json
 import os
+import pwd
 import shutil
 import time
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
+from dataclasses import asdict
 from pathlib import Path
-from typing import Any
 
-from sglangctl.proc import memory
-from sglangctl.sgl_kernel import cache, common
-from sglangctl.sgl_kernel.build import (
-    command_line,
-    compile,
-    environment,
-    jobs,
-    provenance,
-    source,
-    toolkit,
-    wheel,
-)
+from sglangctl.proc import command
+from sglangctl.sgl_kernel import cache
+from sglangctl.sgl_kernel.build import accept, compile, unit
+from sglangctl.sgl_kernel.build.accept import Heard
+from sglangctl.sgl_kernel.build.inside import free_space
 from sglangctl.sgl_kernel.build.record import BuildError, Record
-from sglangctl.sgl_kernel.build.request import Request, folder, unused_folder
+from sglangctl.sgl_kernel.build.request import Request, folder
 from sglangctl.sgl_kernel.key import is_key
-from sglangctl.sgl_kernel.library import check, cubins, inspect
-from sglangctl.sgl_kernel.library.judging import USABLE, Inspection
-from sglangctl.sgl_kernel.library.translations import FAILED, UNKNOWN
-from sglangctl.sgl_kernel.venv import Venv
+from sglangctl.state import build_user, programs
 from sglangctl.state.paths import Paths
+from sglangctl.systemd import confined
+from sglangctl.systemd.unit_names import build_work_unit
 from sglangctl.util import os_errors
-from sglangctl.util.errors import Unusable
+from sglangctl.util.terminal import escaped
 
 DISK_MIB = 4 * 1024
 """Least free space to begin with: sources and objects of one architecture."""
 LOCK = ".build/lock"
 KEPT = 3
 """Build folders: going on after a small patch is the point of keeping one."""
-INSTALL = ("--no-deps", "--no-index", "--force-reinstall", "--disable-pip-version-check")
 
 
 def build(request: Request, paths: Paths) -> cache.Entry:
@@ -55,11 +49,10 @@ def build(request: Request, paths: Paths) -> cache.Entry:
     root = folder(request.key, paths)
     root.mkdir(parents=True, exist_ok=True)
     record = Record(root)
-    place = compile.Place(root, paths.kernel_cache)
     try:
         with build_lock(paths, request.key, record):
             existing = cache.find(request.key, paths)
-            entry = existing or _build(request, place, record, paths)
+            entry = existing or _build(request, root, record, paths)
             prune(paths, request.key)
         record(
             "end",
@@ -75,143 +68,91 @@ def build(request: Request, paths: Paths) -> cache.Entry:
     except OSError as error:
         full = error.errno == 28
         sentence = "the disk is full" if full else os_errors.sentence(error)
-        step = f"free space under {paths.kernel_cache}, then deploy again: it continues where it stopped"
+        step = free_space(paths.kernel_cache)
         record("end", outcome="failed", text=sentence, next_step=step)
         raise BuildError(sentence, step) from None
     finally:
         record.close()
 
 
-def _build(request: Request, place: compile.Place, record: Record, paths: Paths) -> cache.Entry:
-    began = time.monotonic()
-    space = shutil.disk_usage(place.root).free // 2**20
+def _build(request: Request, root: Path, record: Record, paths: Paths) -> cache.Entry:
+    space = shutil.disk_usage(root).free // 2**20
     if space < DISK_MIB:
         raise BuildError(
-            f"{place.root} has {space / 1024:.1f} GiB free, a build needs "
+            f"{root} has {space / 1024:.1f} GiB free, a build needs "
             f"{DISK_MIB // 1024} GiB at least",
             "free space there, then deploy again",
         )
-    tools_cuda = _toolkit(request)
-    record("source", text=f"{request.inputs.commit[:12]} of {request.git_url}")
-    tree = source.prepare(request, place.root, place.log)
-    record("environment", text=f"torch {request.inputs.torch}, CUDA {tools_cuda.version}")
-    tools = environment.prepare(request, place.root, tree.project, place.log)
-    have = jobs.room(memory.available_mib(), memory.cgroup_room_mib())
-    plan = jobs.plan(have, os.cpu_count() or 1, request.jobs, request.nvcc_threads)
-    record("jobs", text=plan.reason, jobs=plan.jobs, memory_max_mib=plan.memory_max_mib)
-    compiled = compile.build(request, place, tree.project, tools, tools_cuda, plan, record)
-    if not compiled.limited:
-        record("compile", text=f"all architectures were built: {compiled.limited_reason}")
-    facts = provenance.describe(
-        request,
-        tree,
-        compiled,
-        tools,
-        tools_cuda,
-        compile.third_party(request, place),
-        time.monotonic() - began,
+    place = compile.Place(root / "work", paths.kernel_cache)
+    prepare(root, place, record, paths)
+    heard = Heard(record)
+    ended = build_user.run(
+        [*programs.again(), "kernel", "build", "--work", request.key],
+        paths,
+        limit_s=request.runtime_max_s,
+        own=place.own,
+        tell=heard,
+        unit=unit.limits(request.key),
+        name=build_work_unit(request.key),
     )
-    final = _finish(request, compiled.wheel, place.root, facts)
-    record("wheel", text=f"{final.name}, {final.stat().st_size / 2**20:.1f} MiB")
-    facts["inspection"], facts["check"] = _prove(request, final, tools, place, record, paths)
-    facts["wheel"] = {
-        "file": final.name,
-        "sha256": cache.sha256(final),
-        "bytes": final.stat().st_size,
+    if heard.wheel is None:
+        raise _refused(heard, ended, request)
+    wheel = accept.take(heard.wheel, place.work, root / "final")
+    accept.examine(wheel, request)
+    facts = {
+        **heard.facts,
+        "v": 1,
+        "key": request.key,
+        "inputs": asdict(request.inputs),
+        "git_url": request.git_url,
+        "wheel": {
+            "file": wheel.name,
+            "sha256": cache.sha256(wheel),
+            "bytes": wheel.stat().st_size,
+        },
     }
     record("promote", text=f"into {paths.kernel_cache / request.key}")
-    return cache.promote(request.key, final, facts, paths)
+    entry = cache.promote(request.key, wheel, facts, paths)
+    shutil.rmtree(root / "final")
+    return entry
 
 
-def _toolkit(request: Request) -> toolkit.Toolkit:
-    given = {"CUDA_HOME": request.cuda_home} if request.cuda_home else None
-    variables = {**os.environ, **given} if given else None
-    found = toolkit.find(variables)
-    if found is None:
-        raise BuildError(
-            "there is no CUDA compiler (nvcc) on this host",
-            f"install the CUDA toolkit {request.inputs.cuda}, or name another kernel.build_host",
+def prepare(root: Path, place: compile.Place, record: Record, paths: Paths) -> None:
+    """Folders for the build user, which is handed nothing that root filled once."""
+    anew = [folder.name for folder in place.own if build_user.theirs(folder, paths)]
+    if os.geteuid() == 0:
+        of_roots = [root / name for name in ("source", "build", "dist", "tmp", "build.log")]
+        for path in [*of_roots, *(paths.kernel_cache / ".build").glob(".environment-*")]:
+            if path.exists():
+                build_user.discard(path)
+                anew.append(path.name)
+        # The document may have the way to a private index.
+        with suppress(KeyError):
+            os.chown(root / "request.json", 0, pwd.getpwnam(build_user.NAME).pw_gid)
+            os.chmod(root / "request.json", 0o640)
+        # CUDA makes nvidia-uvm's device node through a setuid helper, which a sandbox forbids.
+        command.run(["/usr/bin/nvidia-modprobe", "-u", "-c=0"])
+    if anew:
+        record(
+            "begin",
+            text=f"an earlier version built as root: {', '.join(anew)} begins anew, as "
+            f"{build_user.NAME}",
         )
-    # A torch without CUDA (a build for another machine's sake) has no opinion.
-    wanted = request.inputs.cuda.split(".")[0]
-    if wanted.isdecimal() and found.release.split(".")[0] != wanted:
-        raise BuildError(
-            f"nvcc is of CUDA {found.release}, torch {request.inputs.torch} of CUDA "
-            f"{request.inputs.cuda}: the kernel would not load",
-            f"install the CUDA toolkit {wanted}.x or name it (install.cuda_home)",
+
+
+def _refused(heard: Heard, ended: confined.Ended, request: Request) -> BuildError:
+    if heard.failure is not None:
+        return BuildError(*heard.failure)
+    if ended.returncode is None:
+        hours = request.runtime_max_s / 3600
+        return BuildError(
+            f"the build did not end within {hours:.0f} h", "deploy again: it continues"
         )
-    return found
-
-
-def _finish(request: Request, built: Path, root: Path, facts: dict[str, Any]) -> Path:
-    target = root / "final"
-    shutil.rmtree(target, ignore_errors=True)
-    target.mkdir()
-    try:
-        return wheel.finish(
-            built, target, request.distribution, request.minimum, json.dumps(facts, indent=1)
-        )
-    except Unusable as error:
-        raise BuildError(str(error), "check kernel.git.commit") from None
-
-
-def _prove(
-    request: Request,
-    final: Path,
-    tools: Venv,
-    place: compile.Place,
-    record: Record,
-    paths: Paths,
-) -> tuple[dict[str, Any], dict[str, Any]]:
-    """inspect and check, before anybody can get the wheel."""
-    sm = request.arch.rstrip("af")
-    program = cubins.find_cuobjdump(paths)
-    if program is None:
-        try:
-            program = cubins.fetch_cuobjdump(str(tools.python), paths)
-        except cubins.CubinError as error:
-            raise BuildError(str(error), "install the CUDA toolkit's cuobjdump") from None
-    seen = inspect.inspect_wheel(final, sm, program, tools)
-    record("inspect", text=f"{seen.verdict}: {seen.reason}", verdict=seen.verdict)
-    if seen.verdict != USABLE:
-        raise BuildError(
-            f"the built wheel is not usable: {seen.verdict}: {seen.reason}",
-            f"sglangctl kernel inspect {final} --sm {sm}",
-        )
-    done = command_line.run(
-        tools.pip("install", *INSTALL, "--", str(final)),
-        place.log,
+    said = escaped(confined.refusal(ended))
+    return BuildError(
+        f"the build ended without a word (exit status {ended.returncode}: {said})",
+        "deploy again: it continues where it stopped",
     )
-    if done.returncode:
-        raise BuildError("the built wheel cannot be installed", f"read {place.log}")
-    result = try_it(tools, seen, request.arch)
-    record("check", text=f"{result.outcome}: {result.reason}", outcome=result.outcome)
-    if result.outcome == FAILED:
-        raise BuildError(
-            f"the built kernel does not work: {result.reason}", result.next_step or "read the log"
-        )
-    archs = {item.path: list(item.archs or ()) for item in seen.files}
-    return (
-        {"verdict": seen.verdict, "loads": seen.loads, "archs": archs},
-        {"outcome": result.outcome, "reason": result.reason, "gpu": result.gpu},
-    )
-
-
-def try_it(tools: Venv, seen: Inspection, arch: str) -> check.Check:
-    """The check as far as this machine can do it: a build host needs no driver and may have
-    another GPU, whose loader looks into another folder. The engine's host checks again."""
-    here = common.gpu_architectures()
-    if not here or any(cubins.runs_on(arch, one) for one in here):
-        result = check.check(tools, seen)
-    elif unused_folder(arch) == "sm100":
-        return check.Check(
-            UNKNOWN, f"not imported: its loader needs a GPU of sm_{arch}, here is {here[0]}"
-        )
-    else:
-        result = check.check(tools, seen, {"CUDA_VISIBLE_DEVICES": ""})
-    if result.cause == "driver-mismatch":
-        return dataclasses.replace(result, outcome=UNKNOWN)
-    return result
 
 
 def prune(paths: Paths, key: str) -> list[str]:
@@ -225,7 +166,7 @@ def prune(paths: Paths, key: str) -> list[str]:
             found.append((root.stat().st_mtime, root))
     gone = [root for _, root in sorted(found, reverse=True)[KEPT - 1 :]]
     for root in gone:
-        shutil.rmtree(root, ignore_errors=True)
+        build_user.discard(root)
     return [root.name for root in gone]
 
 

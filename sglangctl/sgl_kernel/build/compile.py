@@ -15,7 +15,7 @@ from typing import Any
 
 from sglangctl.sgl_kernel.build import command_line, jobs
 from sglangctl.sgl_kernel.build.progress import Meter, explain
-from sglangctl.sgl_kernel.build.record import BuildError, Record
+from sglangctl.sgl_kernel.build.record import BuildError, Tell
 from sglangctl.sgl_kernel.build.request import Request, unused_folder
 from sglangctl.sgl_kernel.build.toolkit import Toolkit
 from sglangctl.sgl_kernel.venv import Venv
@@ -38,14 +38,28 @@ class Compiled:
 
 @dataclass(frozen=True)
 class Place:
-    """The folders of one build."""
+    """The folders of one build: `work` its own, which the build user fills, `cache` all builds'."""
 
-    root: Path
+    work: Path
     cache: Path
 
     @property
     def log(self) -> Path:
-        return self.root / "build.log"
+        return self.work / "build.log"
+
+    @property
+    def environments(self) -> Path:
+        return self.cache / ".environments"
+
+    @property
+    def own(self) -> list[Path]:
+        """All that the build user may write to; the last three serve the next build, too."""
+        return [
+            self.work,
+            self.environments,
+            self.cache / ".ccache",
+            self.cache / ".third-party",
+        ]
 
 
 def build(
@@ -55,18 +69,18 @@ def build(
     tools: Venv,
     toolkit: Toolkit,
     plan: jobs.Jobs,
-    record: Record,
+    record: Tell,
 ) -> Compiled:
     """Run the build until it ends well; halve the jobs after a killed compiler, down to one."""
-    report = _inject(place.root)
+    report = _inject(place.work)
     number, tried, peak = plan.jobs, [], 0.0
     while True:
         tried.append(number)
-        output = place.root / "dist"
+        output = place.work / "dist"
         shutil.rmtree(output, ignore_errors=True)
         meter = Meter()
         done = command_line.run(
-            command(tools, place.root, output),
+            command(tools, place.work, output),
             place.log,
             _teller(meter, record),
             variables(request, place, tools, toolkit, number),
@@ -116,15 +130,15 @@ def variables(
 ) -> dict[str, str]:
     """The build's environment. CMAKE_BUILD_PARALLEL_LEVEL is what limits the jobs: neither
     scikit-build-core nor CMake reads MAX_JOBS, which is set for sources that do."""
-    temporary = place.root / "tmp"
+    temporary = place.work / "tmp"
     temporary.mkdir(exist_ok=True)
     arguments = [
         *request.inputs.flags,
         f"-DSGL_KERNEL_COMPILE_THREADS={request.nvcc_threads}",
-        f"-DCMAKE_PROJECT_TOP_LEVEL_INCLUDES={place.root / MODULE}",
+        f"-DCMAKE_PROJECT_TOP_LEVEL_INCLUDES={place.work / MODULE}",
         f"-DSGLANGCTL_ARCH={request.arch}",
         f"-DSGLANGCTL_UNUSED={unused_folder(request.arch)}",
-        f"-DSGLANGCTL_REPORT={place.root / REPORT}",
+        f"-DSGLANGCTL_REPORT={place.work / REPORT}",
         f"-DFETCHCONTENT_BASE_DIR={third_party(request, place)}",
     ]
     values = {
@@ -141,7 +155,7 @@ def variables(
         "TMPDIR": str(temporary),  # /tmp may be memory, and nvcc's files are gigabytes
         "PYTHONUNBUFFERED": "1",
         "LC_ALL": "C.UTF-8",
-        "HOME": os.environ.get("HOME") or str(place.root),
+        "HOME": os.environ.get("HOME") or str(place.work),
     }
     if request.policy_version_minimum:
         values["CMAKE_POLICY_VERSION_MINIMUM"] = request.policy_version_minimum
@@ -173,7 +187,7 @@ def _inject(root: Path) -> Path:
     return root / REPORT
 
 
-def _teller(meter: Meter, record: Record) -> Callable[[str, float], None]:
+def _teller(meter: Meter, record: Tell) -> Callable[[str, float], None]:
     last = [-TELL_S]
 
     def tell(line: str, memory_mib: float) -> None:

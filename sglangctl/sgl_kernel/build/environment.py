@@ -34,14 +34,14 @@ REQUIRES = re.compile(r"(?ms)^\[build-system\].*?^requires\s*=\s*\[(.*?)\]")
 
 
 def prepare(request: Request, folder: Path, project: Path, log: Path) -> venv.Venv:
-    """Make (or find) the environment and check that its torch is the key's; BuildError.
+    """Make (or find) the environment in `folder` and check that its torch is the key's; BuildError.
 
     All builds against the same environment of an engine share one (a build at a time has the
     host's lock), so that a second build, for a patch, does not wait for pip.
     """
     engine = _engine(request)
     wanted = [*TOOLS, *requirements(project)]
-    root = folder.parent / f".environment-{_digest(request, engine, wanted)}"
+    root = folder / _digest(request, engine, wanted)
     if not (root / ".complete").exists():
         shutil.rmtree(root, ignore_errors=True)
         python = str(engine.python) if engine else request.python

@@ -5,12 +5,18 @@ from __future__ import annotations
 import time
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
+from typing import Any, Protocol
 
 from sglangctl.state import journal
 from sglangctl.util.errors import Failed
 
 JOURNAL = "journal.jsonl"
+
+
+class Tell(Protocol):
+    """Tells one step of a build."""
+
+    def __call__(self, step: str, **fields: Any) -> None: ...
 
 
 class BuildError(Failed):
@@ -32,8 +38,8 @@ class Record:
         self._clock, self._start = clock, clock()
 
     def __call__(self, step: str, **fields: Any) -> None:
-        """One event: `step` is source, environment, jobs, compile, retry, wheel, inspect, check,
-        promote or end."""
+        """One event: `step` is lock, begin, source, environment, jobs, compile, retry, wheel, inspect,
+        check, promote or end."""
         self._writer.write(self.seconds, "build", step=step, **fields)
 
     @property

@@ -119,7 +119,8 @@ def dump(request: Request) -> str:
 
 
 def folder(key: str, paths: Paths | None = None) -> Path:
-    """The build's folder: request.json, patches/, source/, build/, journal.jsonl."""
+    """The build's folder, root's: request.json, patches/, journal.jsonl; `work/` is the build
+    user's: source/, build/, build.log."""
     if not keys.is_key(key):
         raise Unusable(f"{key!r} is not a key of a kernel build")
     return (paths or Paths()).kernel_cache / ".build" / key

@@ -9,8 +9,10 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
-from sglangctl.proc import command
+from sglangctl.systemd import confined
+from sglangctl.util.plain_files import descriptor
 
+ASK_S = 30.0
 RELEASE = re.compile(r"release (\d+)\.(\d+), V([\d.]+)")
 
 
@@ -45,12 +47,20 @@ def find(environment: Mapping[str, str] | None = None) -> Toolkit | None:
 
 
 def ask(nvcc: Path) -> Toolkit | None:
-    """What this nvcc says of itself; None when it does not run."""
+    """What this nvcc says of itself; None when it does not run.
+
+    Root does not run it with its own rights: a package may have put it into an environment, or a
+    user into the folder that CUDA_HOME names.
+    """
     if not os.access(nvcc, os.X_OK):
         return None
-    result = command.run([str(nvcc), "--version"])
-    match = RELEASE.search(result.stdout)
-    if not result.ok or not match:
+    user = "nobody" if os.geteuid() == 0 else None
+    try:
+        ended = confined.run([str(nvcc), "--version"], user, limit_s=ASK_S)
+    except OSError:
+        return None
+    match = RELEASE.search(ended.stdout.decode("utf-8", "backslashreplace"))
+    if ended.returncode != 0 or not match:
         return None
     return Toolkit(
         str(nvcc), str(home_of(nvcc)), f"{match.group(1)}.{match.group(2)}", match.group(3)
@@ -64,7 +74,8 @@ def home_of(nvcc: Path) -> Path:
     if (real.parent.parent / "include/cuda_runtime.h").exists():
         return real.parent.parent
     try:
-        text = real.read_bytes()[:4096].decode("utf-8", "ignore")
+        with open(descriptor(real), "rb") as file:
+            text = file.read(4096).decode("utf-8", "ignore")
     except OSError:
         text = ""
     named = re.search(r"(/\S+)/bin/nvcc\b", text) if text.startswith("#!") else None

@@ -13,7 +13,7 @@ import subprocess
 from collections.abc import Sequence
 from pathlib import Path
 
-from sglangctl.proc import command, memory, procfs
+from sglangctl.proc import command, membership, memory, procfs
 from sglangctl.sgl_kernel.build import jobs
 from sglangctl.sgl_kernel.build.record import JOURNAL, BuildError
 from sglangctl.sgl_kernel.build.request import Request, folder
@@ -25,6 +25,8 @@ from sglangctl.systemd.unit import find
 from sglangctl.systemd.unit_names import build_unit
 
 PID = "pid"
+ASIDE = {"CPUWeight": "20", "IOWeight": "20", "Nice": "10", "IOSchedulingClass": "idle"}
+"""Out of the way of the engine."""
 
 
 def start(request: Request, paths: Paths) -> str:
@@ -54,7 +56,6 @@ def start(request: Request, paths: Paths) -> str:
 
 def properties(request: Request) -> Sequence[str]:
     """The options of systemd-run."""
-    have = jobs.room(memory.available_mib(), memory.cgroup_room_mib())
     options = [
         f"--unit={build_unit(request.key)}",
         f"--description=sgl-kernel build {request.key}",
@@ -65,22 +66,32 @@ def properties(request: Request) -> Sequence[str]:
         options.append(f"--setenv=SGLANGCTL_ROOT={os.environ['SGLANGCTL_ROOT']}")
     values = {
         "Type": "exec",
-        "CPUWeight": "20",
-        "IOWeight": "20",
-        "Nice": "10",
-        "IOSchedulingClass": "idle",
-        "OOMScoreAdjust": "500",
-        "MemoryMax": f"{jobs.memory_max(have)}M",
-        "MemorySwapMax": "0",  # or a build over its limit grinds on the disk instead of ending
-        # Default is `stop`: one compiler that is killed would end the whole build.
-        "OOMPolicy": "continue",
-        "RuntimeMaxSec": str(request.runtime_max_s),
+        **ASIDE,
+        # After the work's own limit, which says what happened.
+        "RuntimeMaxSec": str(request.runtime_max_s + 300),
         "KillMode": "control-group",
         "TimeoutStopSec": "10",
         "PrivateTmp": "no",
         "UMask": "0022",
     }
     return options + [f"--property={name}={value}" for name, value in values.items()]
+
+
+def limits(key: str) -> list[str]:
+    """Properties of the unit in which the build user works: it ends with the build's own."""
+    have = jobs.room(memory.available_mib(), memory.cgroup_room_mib())
+    values = {
+        **ASIDE,
+        "OOMScoreAdjust": "500",
+        "MemoryMax": f"{jobs.memory_max(have)}M",
+        "MemorySwapMax": "0",  # or a build over its limit grinds on the disk instead of ending
+        # Default is `stop`: one compiler that is killed would end the whole build.
+        "OOMPolicy": "continue",
+        "TimeoutStopSec": "10",
+    }
+    if membership.of(os.getpid(), membership.own_root()).unit == build_unit(key):
+        values.update(BindsTo=build_unit(key), After=build_unit(key))
+    return [f"{name}={value}" for name, value in values.items()]
 
 
 def running(key: str, paths: Paths) -> bool:

@@ -50,9 +50,14 @@ def find_cuobjdump(paths: Paths | None = None) -> str | None:
         return on_path
     candidates = [
         *sorted(Path("/usr/local").glob("cuda*/bin/cuobjdump")),
-        *sorted(tool_folder(paths).glob("nvidia/cu*/bin/cuobjdump")),
+        *map(Path, programs(tool_folder(paths))),
     ]
     return next((str(path) for path in reversed(candidates) if os.access(path, os.X_OK)), None)
+
+
+def programs(folder: Path) -> list[str]:
+    """The cuobjdump of the PyPI package in `folder`."""
+    return sorted(map(str, folder.glob("nvidia/cu*/bin/cuobjdump")))
 
 
 def tool_folder(paths: Paths | None = None) -> Path:
@@ -146,6 +151,7 @@ def _listed(path: Path, cuobjdump: str, option: str) -> dict[str, int]:
     try:
         done = subprocess.run(
             [*_without_rights(cuobjdump), cuobjdump, option, str(path)],
+            env=confined.kept(os.environ, confined.KEPT),
             stdin=subprocess.DEVNULL,
             capture_output=True,
             text=True,

@@ -14,11 +14,15 @@ from dataclasses import dataclass
 from pathlib import Path
 from types import TracebackType
 
+from sglangctl.util.plain_files import descriptor
+
 MACHINES = {62: "x86_64", 183: "aarch64"}
 PT_LOAD, PT_DYNAMIC = 1, 2
 DT_NEEDED, DT_HASH, DT_STRTAB, DT_SYMTAB, DT_GNU_HASH = 1, 4, 5, 6, 0x6FFFFEF5
 GLOBAL = 1
 SYMBOL_BYTES = 24
+ENTRIES, SYMBOLS, LONGEST = 4096, 1 << 22, 1 << 16
+"""Of the dynamic section, before the first hashed one, of a name: far beyond real libraries'."""
 
 
 class ElfError(Exception):
@@ -44,7 +48,7 @@ class SharedObject:
 
     def __init__(self, path: Path) -> None:
         self.path = path
-        with open(path, "rb") as file:
+        with open(descriptor(path), "rb") as file:
             try:
                 self._data = mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ)
             except ValueError:
@@ -52,9 +56,6 @@ class SharedObject:
         try:
             self.machine, self._segments = self._header()
             self._dynamic = self._entries()
-        except (struct.error, IndexError):
-            self._data.close()
-            raise ElfError(f"truncated at {path.stat().st_size} bytes") from None
         except ElfError:
             self._data.close()
             raise
@@ -78,10 +79,11 @@ class SharedObject:
         """The symbols that another library must provide (strong ones: a weak one may be absent)."""
         table = self._address(DT_SYMTAB)
         names = []
-        for index in range(1, self._symbol_count()):
-            name, info, _, section = struct.unpack_from(
-                "<IBBH", self._data, table + index * SYMBOL_BYTES
-            )
+        count = self._symbol_count()
+        if count > SYMBOLS:
+            raise ElfError(f"damaged: it says that it has {count} symbols")
+        for index in range(1, count):
+            name, info, _, section = self._read("<IBBH", table + index * SYMBOL_BYTES)
             if section == 0 and info >> 4 == GLOBAL:
                 names.append(self._text(name))
         return names
@@ -92,41 +94,47 @@ class SharedObject:
         if not start:
             return False
         value = gnu_hash(name) if hashed is None else hashed
-        buckets, first, blooms, _ = struct.unpack_from("<4I", self._data, start)
+        buckets, first, blooms, _ = self._read("<4I", start)
         bucket_at = start + 16 + 8 * blooms
         chain_at = bucket_at + 4 * buckets
         if not buckets:
             return False
-        (index,) = struct.unpack_from("<I", self._data, bucket_at + 4 * (value % buckets))
+        (index,) = self._read("<I", bucket_at + 4 * (value % buckets))
         if index < first:
             return False
         table = self._address(DT_SYMTAB)
         while True:
-            (entry,) = struct.unpack_from("<I", self._data, chain_at + 4 * (index - first))
+            (entry,) = self._read("<I", chain_at + 4 * (index - first))
             if entry | 1 == value | 1:
-                offset, _, _, section = struct.unpack_from(
-                    "<IBBH", self._data, table + index * SYMBOL_BYTES
-                )
+                offset, _, _, section = self._read("<IBBH", table + index * SYMBOL_BYTES)
                 if section and self._text(offset) == name:
                     return True
             if entry & 1:
                 return False
             index += 1
 
+    def _read(self, form: str, at: int) -> tuple[int, ...]:
+        try:
+            return struct.unpack_from(form, self._data, at)
+        except (struct.error, OverflowError):
+            raise ElfError(f"truncated at {len(self._data)} bytes") from None
+
     def _header(self) -> tuple[str, list[Segment]]:
         data, size = self._data, len(self._data)
+        if size < 6:
+            raise ElfError(f"truncated at {size} bytes")
         if data[:4] != b"\x7fELF":
             raise ElfError("not an ELF file")
         if data[4] != 2 or data[5] != 1:
             raise ElfError("not a 64-bit little-endian ELF file")
-        (machine,) = struct.unpack_from("<H", data, 18)
-        program_at, section_at = struct.unpack_from("<QQ", data, 32)
-        entry_bytes, count, section_bytes, sections = struct.unpack_from("<4H", data, 54)
+        (machine,) = self._read("<H", 18)
+        program_at, section_at = self._read("<QQ", 32)
+        entry_bytes, count, section_bytes, sections = self._read("<4H", 54)
         end = section_at + section_bytes * sections
         segments = []
         for index in range(count):
             at = program_at + index * entry_bytes
-            kind, _, offset, address, _, length = struct.unpack_from("<IIQQQQ", data, at)
+            kind, _, offset, address, _, length = self._read("<IIQQQQ", at)
             segments.append(Segment(kind, offset, address, length))
             if kind == PT_LOAD:
                 end = max(end, offset + length)
@@ -139,8 +147,8 @@ class SharedObject:
         if found is None:
             raise ElfError("not a shared object: it has no dynamic section")
         entries = []
-        for at in range(found.offset, found.offset + found.size, 16):
-            tag, value = struct.unpack_from("<qQ", self._data, at)
+        for at in range(found.offset, found.offset + min(found.size, 16 * ENTRIES), 16):
+            tag, value = self._read("<qQ", at)
             if tag == 0:
                 break
             entries.append((tag, value))
@@ -159,15 +167,18 @@ class SharedObject:
 
     def _text(self, offset: int) -> str:
         start = self._address(DT_STRTAB) + offset
-        return self._data[start : self._data.find(b"\0", start)].decode("utf-8", "backslashreplace")
+        end = self._data.find(b"\0", start, start + LONGEST)
+        if end < 0:
+            raise ElfError("damaged: a name does not end")
+        return self._data[start:end].decode("utf-8", "backslashreplace")
 
     def _symbol_count(self) -> int:
         start = self._address(DT_HASH)
         if start:
-            return int(struct.unpack_from("<I", self._data, start + 4)[0])
+            return int(self._read("<I", start + 4)[0])
         start = self._address(DT_GNU_HASH)
         # Undefined symbols are not hashed: they come before the first hashed one.
-        return int(struct.unpack_from("<I", self._data, start + 4)[0]) if start else 0
+        return int(self._read("<I", start + 4)[0]) if start else 0
 
 
 def gnu_hash(name: str) -> int:

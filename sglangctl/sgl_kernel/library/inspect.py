@@ -10,11 +10,10 @@ import os
 import re
 import shutil
 import tempfile
-import zipfile
 from dataclasses import replace
 from pathlib import Path
 
-from sglangctl.sgl_kernel.library import cubins, elf
+from sglangctl.sgl_kernel.library import archive, cubins, elf
 from sglangctl.sgl_kernel.library.judging import (
     Inspection,
     Library,
@@ -47,25 +46,25 @@ def inspect_wheel(
     1 GB unpacked; its .so are unpacked one at a time into the temporary folder)."""
     try:
         metadata = from_wheel(path)
-        with zipfile.ZipFile(path) as archive, tempfile.TemporaryDirectory() as folder:
+        with archive.opened(path) as found, tempfile.TemporaryDirectory() as folder:
             os.chmod(folder, 0o755)
-            names = [name for name in archive.namelist() if is_library(name)]
+            names = [name for name in found.namelist() if is_library(name)]
             chosen = loaded_file(names, sm)
             subject = Subject(str(path), Path(folder), metadata)
             for name in names:
-                size = archive.getinfo(name).file_size
+                size = found.getinfo(name).file_size
                 if not everything and name != chosen:
                     subject.found.append(Library(name, size))
                     continue
                 unpacked = Path(folder) / "library.so"
-                with archive.open(name) as source, open(unpacked, "wb") as out:
+                with found.open(name) as source, open(unpacked, "wb") as out:
                     shutil.copyfileobj(source, out, 1 << 20)
                 # cuobjdump may run as another user.
                 unpacked.chmod(0o644)
                 subject.found.append(look(unpacked, name, cuobjdump, venv))
                 unpacked.unlink()
             return judge(subject, sm, cuobjdump, venv)
-    except (zipfile.BadZipFile, MetadataError, EOFError) as error:
+    except (*archive.BROKEN, MetadataError) as error:
         return Inspection(str(path), "incomplete", f"not a complete wheel: {error}", sm=sm)
 
 

@@ -5,14 +5,15 @@ from __future__ import annotations
 import csv
 import json
 import re
-import zipfile
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from email.parser import HeaderParser
 from pathlib import Path
 
+from sglangctl.sgl_kernel.library import archive
 from sglangctl.sgl_kernel.venv import DISTRIBUTIONS
 from sglangctl.util.errors import Unusable
+from sglangctl.util.plain_files import read_text
 from sglangctl.util.values import digits
 
 TORCH_PIN = re.compile(r"^torch\s*(?:\(\s*)?={2,3}\s*([0-9][^;,\s)]*)")
@@ -40,25 +41,19 @@ class Metadata:
 
 def from_wheel(path: Path) -> Metadata:
     """The metadata of a wheel file; MetadataError when it is none of the two kernels' names."""
-    with zipfile.ZipFile(path) as archive:
+    with archive.opened(path) as found:
         folder = next(
             (
                 name.split("/")[0]
-                for name in archive.namelist()
+                for name in found.namelist()
                 if re.fullmatch(r"[^/]+\.dist-info/METADATA", name)
             ),
             None,
         )
         if folder is None:
             raise MetadataError("it has no .dist-info/METADATA")
-
-        def text(name: str) -> str:
-            try:
-                return archive.read(f"{folder}/{name}").decode("utf-8", "backslashreplace")
-            except KeyError:
-                return ""
-
-        return _parse(text("METADATA"), text("WHEEL"), text(PROVENANCE))
+        names = ("METADATA", "WHEEL", PROVENANCE)
+        return _parse(*(archive.text(found, f"{folder}/{name}") for name in names))
 
 
 def from_folder(dist_info: Path) -> Metadata:
@@ -66,7 +61,7 @@ def from_folder(dist_info: Path) -> Metadata:
 
     def text(name: str) -> str:
         try:
-            return (dist_info / name).read_text(encoding="utf-8", errors="backslashreplace")
+            return read_text(dist_info / name)
         except OSError:
             return ""
 
@@ -100,7 +95,7 @@ def python_fits(tags: Sequence[str], version: tuple[int, int]) -> bool:
 def record(dist_info: Path) -> Iterator[tuple[str, int | None]]:
     """(path, bytes) of each line of RECORD; nothing when it cannot be read."""
     try:
-        text = (dist_info / "RECORD").read_text(encoding="utf-8")
+        text = read_text(dist_info / "RECORD")
     except OSError:
         return
     for row in csv.reader(text.splitlines()):
@@ -139,7 +134,7 @@ def missing(site: Path, dist_info: Path) -> list[str]:
 def editable_source(dist_info: Path) -> str | None:
     """The source folder of an editable install, None for a real one."""
     try:
-        document = json.loads((dist_info / "direct_url.json").read_text(encoding="utf-8"))
+        document = json.loads(read_text(dist_info / "direct_url.json"))
         if document.get("dir_info", {}).get("editable"):
             return str(document.get("url", "a source tree"))
     except (OSError, ValueError, AttributeError):

@@ -11,6 +11,7 @@ import json
 from sglangctl.sgl_kernel.library.check import Check
 from sglangctl.sgl_kernel.venv import Venv, dist_infos
 from sglangctl.state.files import write_atomic
+from sglangctl.util import plain_files
 
 NAME = "sglangctl-kernel.json"
 
@@ -29,7 +30,7 @@ def write(venv: Venv, result: Check) -> None:
 def read(venv: Venv) -> str | None:
     """The outcome of the last check of what is installed now; None when it was not checked."""
     try:
-        document = json.loads((venv.root / NAME).read_text(encoding="utf-8"))
+        document = json.loads(plain_files.read_text(venv.root / NAME))
         return str(document["outcome"]) if document["of"] == fingerprint(venv) else None
     except (OSError, ValueError, KeyError, TypeError):
         return None
@@ -41,7 +42,7 @@ def fingerprint(venv: Venv) -> str:
     for folders in dist_infos(venv.kernel_site()).values():
         for folder in folders:
             try:
-                total.update((folder / "RECORD").read_bytes())
+                total.update(plain_files.read_bytes(folder / "RECORD"))
             except OSError:
                 total.update(b"none")
     torch = venv.torch()

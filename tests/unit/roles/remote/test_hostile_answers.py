@@ -11,6 +11,7 @@ import time
 from collections.abc import Callable, Iterator
 from typing import Any
 
+import gevent
 import pytest
 from pyinfra.api import Config, Inventory, State, facts, operations
 from pyinfra.api.exceptions import FactProcessError
@@ -22,6 +23,7 @@ from roles.engine.venv import fact_of
 from roles.host.managed import changes
 from roles.remote import limits, program, shape, snapshot
 from roles.remote.snapshot import HostProbe
+from roles.remote.upload import upload
 from roles.stages.fitness import why_unfit
 from roles.stages.lacks import full, notes
 from roles.stages.preflight_check import in_the_way
@@ -251,6 +253,8 @@ def bounded(monkeypatch: pytest.MonkeyPatch) -> None:
         (util, "read_output_buffers"),
         (util, "read_buffer"),
         (ssh, "read_output_buffers"),
+        (util, "write_stdin"),
+        (ssh, "write_stdin"),
         (facts, "print_host_combined_output"),
         (operations, "print_host_combined_output"),
     ):
@@ -264,6 +268,34 @@ def test_a_command_that_never_ends_printing_ends() -> None:
     with pytest.raises(limits.TooMuchOutput, match="more than"):
         util.run_local_process("yes hello", timeout=60)
     assert time.monotonic() - began < 30
+
+
+@pytest.mark.usefixtures("bounded")
+def test_a_command_that_does_not_read_what_it_is_given_ends(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(limits, "STALL_S", 0.3)
+    began = time.monotonic()
+    with pytest.raises(limits.NotRead, match="stopped reading"):
+        util.run_local_process("exec sleep 8", stdin=["x" * 10**6])
+    assert time.monotonic() - began < 5
+
+
+def test_a_slow_command_that_reads_is_waited_for(monkeypatch: pytest.MonkeyPatch) -> None:
+    class Slow(io.BytesIO):
+        def write(self, data: Any) -> int:
+            gevent.sleep(0.05)
+            return super().write(data)
+
+        def close(self) -> None:
+            assert self.getvalue() == b"x" * (limits.PIECE * 9) + b"\nz\n"
+
+    monkeypatch.setattr(limits, "STALL_S", 0.3)
+    limits.write_stdin(["x" * (limits.PIECE * 9), "z"], Slow())
+
+
+def test_an_upload_has_a_limit_for_its_answer() -> None:
+    assert upload("/x", b"y", "0644").connector_arguments["_timeout"] == limits.FACT_S
 
 
 @pytest.mark.usefixtures("bounded")

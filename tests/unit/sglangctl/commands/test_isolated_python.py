@@ -83,7 +83,7 @@ def test_the_environment_of_a_build(tmp_path: Path) -> None:
     (project / "pyproject.toml").write_text("[build-system]\nrequires = []\n")
     request = a_request(venv=None, python=sys.executable)
     with pytest.raises(BuildError, match="pip cannot install"):
-        environment.prepare(request, tmp_path / "build", project, tmp_path / "log")
+        environment.prepare(request, tmp_path / "environments", project, tmp_path / "log")
 
 
 @pytest.mark.usefixtures("marker")

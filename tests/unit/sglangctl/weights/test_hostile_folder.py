@@ -2,13 +2,22 @@
 
 from __future__ import annotations
 
+import dataclasses
 import hashlib
 import os
+import pwd
+import time
 from pathlib import Path
+from typing import Any
 
 import pytest
 
-from sglangctl.weights import hashes
+from sglangctl.preflight import model
+from sglangctl.probe import document
+from sglangctl.proc import as_user
+from sglangctl.state.paths import Paths
+from sglangctl.weights import check, hashes, look
+from tests.support.engine_config import ENGINE
 
 
 @pytest.mark.timeout(20)
@@ -33,3 +42,40 @@ def test_the_hubs_own_list_neither(tmp_path: Path) -> None:
     (folder / "zero.metadata").symlink_to("/dev/zero")
     (folder / "good.safetensors.metadata").write_text(f"c\n{'a' * 64}\n1.0\n")
     assert hashes.from_hub(tmp_path) == {"good.safetensors": "a" * 64}
+
+
+@pytest.mark.timeout(20)
+def test_a_configuration_that_is_a_pipe(tmp_path: Path) -> None:
+    os.mkfifo(tmp_path / "config.json")
+    (tmp_path / "model.safetensors").write_bytes(b"x")
+    assert not check.check(tmp_path).complete
+
+
+@pytest.mark.timeout(30)
+def test_a_dead_server_is_not_waited_for(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Every call that touches the folder hangs, as on an NFS mount whose server is gone."""
+    dead = tmp_path / "dead"
+    dead.mkdir()
+    for name in ("stat", "lstat", "listdir", "scandir", "statvfs", "readlink", "open"):
+        real = getattr(os, name)
+
+        def hang(path: object = ".", *rest: object, real: Any = real, **named: object) -> object:
+            if str(path).startswith(str(dead)):
+                time.sleep(60)
+            return real(path, *rest, **named)
+
+        monkeypatch.setattr(os, name, hang)
+    monkeypatch.setattr(look, "LIMIT_S", 0.3)
+    monkeypatch.setattr(model, "TIMES_S", 0.3)
+    monkeypatch.setattr(document, "DISK_S", 0.3)
+    user = pwd.getpwuid(os.geteuid()).pw_name
+    began = time.monotonic()
+    with pytest.raises(as_user.NoAnswer, match="may hang"):
+        look.model(dead / "model", user, paths=Paths(tmp_path))
+    engine = dataclasses.replace(ENGINE, model=str(dead / "model"), drafter=None)
+    facts = {"engines": {engine.name: {"unit": {"started": 1.0, "ActiveState": "active"}}}}
+    (found,) = model.changed(engine, facts)
+    assert found.id == "weights-unchecked" and "may hang" in found.seen
+    said = document.probe({"paths": [str(dead)]}, Paths(tmp_path))
+    assert said.disks[str(dead)] is None and "may hang" in said.reasons[f"disks {dead}"]
+    assert time.monotonic() - began < 20

@@ -213,6 +213,7 @@ def test_weights_that_the_engines_user_cannot_read() -> None:
 def test_only_what_changed_is_read_again(monkeypatch: pytest.MonkeyPatch) -> None:
     asked = []
     real = as_user.ask
+    monkeypatch.setattr(as_user, "within", lambda limit_s, question: question())
     monkeypatch.setattr(as_user, "ask", lambda *words: asked.append(1) or real(*words))  # type: ignore[func-returns-value]
     with passable() as place:
         folder, paths = place / "model", Paths(place)
