@@ -97,9 +97,12 @@ def write_atomic(path: Path, data: bytes, mode: int, uid: int = -1, gid: int = -
 
 
 def _write_whole(path: Path, data: bytes, mode: int, uid: int, gid: int) -> None:
-    descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o600)
+    # Anew: what is left of an interrupted run may be wider, and in a folder of others (a venv, that
+    # of node_exporter) it may be their link to a file of root's.
+    path.unlink(missing_ok=True)
+    flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
+    descriptor = os.open(path, flags, 0o600)
     try:
-        os.fchmod(descriptor, 0o600)  # a left-over of an interrupted run may be wider
         with open(descriptor, "wb", closefd=False) as file:
             file.write(data)
         os.fchown(descriptor, uid, gid)

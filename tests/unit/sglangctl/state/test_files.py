@@ -2,6 +2,8 @@ import os
 import stat
 from pathlib import Path
 
+import pytest
+
 from sglangctl.state import files
 
 
@@ -47,3 +49,19 @@ def test_link_atomic_replaces_a_link(tmp_path: Path) -> None:
     files.link_atomic(link, "releases/a")
     files.link_atomic(link, "releases/b")
     assert os.readlink(link) == "releases/b"
+
+
+@pytest.mark.timeout(20)
+def test_write_atomic_follows_nothing_that_others_left_in_the_folder(tmp_path: Path) -> None:
+    """A package in its venv, node_exporter's user in the folder of `metrics --textfile`."""
+    path, outside = tmp_path / "sglang.prom", tmp_path / "outside"
+    outside.write_text("root's")
+    outside.chmod(0o640)
+    beside = tmp_path / ".sglang.prom.new"
+    beside.symlink_to(outside)
+    path.symlink_to(outside)
+    files.write_atomic(path, b"x", 0o644)
+    os.mkfifo(beside)
+    files.write_atomic(path, b"y", 0o644)
+    assert path.read_text() == "y" and not path.is_symlink()
+    assert outside.read_text() == "root's" and stat.S_IMODE(outside.stat().st_mode) == 0o640
