@@ -6,7 +6,7 @@ import hashlib
 from collections.abc import Mapping
 from typing import Any
 
-from roles.inventory import flag_files, nccl
+from roles.inventory import flag_files, nccl, ports
 from roles.inventory import pins as pinning
 from roles.inventory.errors import Path
 from roles.inventory.locked import Locked
@@ -107,7 +107,7 @@ def build_engine(
                 for path in flag_files.on_host(given)
                 if not path.startswith(f"{state_of(name)}/")
             ),
-            derived_ports=derived_ports(int(engine["port"]), given),
+            derived_ports=tuple(sorted(ports.derived(int(engine["port"]), given))),
             peer_to_peer=of_nccl.environment.get("NCCL_P2P_DISABLE") != "1",
             custom_all_reduce=not any(
                 {**profile.flags, **given}.get(flag) is True
@@ -151,21 +151,6 @@ def of_memory(given: Mapping[str, Any]) -> dict[str, Any]:
         "kv_cache_dtype": str(given.get("kv-cache-dtype") or "auto"),
         "as_stored": not any(given.get(flag) for flag in CONVERT),
     }
-
-
-BESIDE = 233
-"""From the port to the first of those that DP attention binds (SGLang's ZMQ_TCP_PORT_DELTA)."""
-
-
-def derived_ports(port: int, given: Mapping[str, Any]) -> tuple[int, ...]:
-    """What SGLang 0.5.23 binds beside its port with DP attention: the rendezvous, and five for its
-    processes; nothing otherwise."""
-    size = given.get("attn-dp-size")
-    on = given.get("enable-dp-attention") is True or (isinstance(size, int) and size > 1)
-    if not on or "dist-init-addr" in given:
-        return ()
-    first = port + BESIDE if port + BESIDE <= 65535 else port - BESIDE
-    return tuple(number for number in range(first, first + 7) if number <= 65535)
 
 
 def own_user(name: str) -> str:

@@ -16,6 +16,7 @@ from roles.inventory import (
     one_host,
     pins,
     places,
+    ports,
     variables,
 )
 from roles.inventory.errors import Path, closest, shown
@@ -73,13 +74,9 @@ def check_texts(value: Any, report: Report, where: Path = ()) -> None:
 
 def check_host(engines: dict[str, dict[str, Any]], report: Report) -> None:
     """Rules between the engines of one host; a port or GPUs that are wrong are not there."""
-    ports: dict[int, str] = {}
+    ports.check(engines, report)
     owners = {engine_unit(name): name for name in engines}
     for name, engine in sorted(engines.items()):
-        other = ports.setdefault(engine["port"], name) if "port" in engine else name
-        if other != name:
-            found = f"{engine['port']}, which engine {other} has, too"
-            report(("engines", name, "port"), found, "a port of its own for each engine", None)
         for index, unit in enumerate(engine["replaces"]):
             sibling = owners.get(unit, name)
             if sibling != name:

@@ -140,7 +140,7 @@ CHECKS: dict[str, Check] = {
     ),
     "port-derived": Check(
         BEFORE,
-        "the ports that DP attention derives are free (port + 233 and six more)",
+        "the ports that flags name and that DP attention derives (port + 233 and six more) are free",
         "SGLang 0.5.23: PortArgs.init_new",
     ),
     "engine-arguments": Check(

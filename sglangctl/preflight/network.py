@@ -31,7 +31,7 @@ def look(engine: EngineConfig, facts: Mapping[str, Any]) -> Iterator[Finding]:
             yield finding(
                 "port-derived",
                 FAIL,
-                f"port {number}, which the engine derives from {engine.port}, is held by {derived}",
+                f"port {number}, which the engine takes beside {engine.port}, is held by {derived}",
                 "choose another `port`",
             )
     staying = _staying(engine, facts, engine.port)
