@@ -112,7 +112,7 @@ def guard() -> None:
         except ConnectError:
             raise  # its caller asked for it
         except Exception as error:
-            remember(self, f"cannot be connected to: {said(error)}")
+            remember(self, f"cannot be connected to: {sentence_of(error)}")
             logger.debug("connecting failed", exc_info=True)
             not_connected(self, "not connected to")
 
@@ -157,7 +157,7 @@ def not_connected(host: Host, text: str) -> None:
     host.state.trigger_callbacks("host_connect_error", host, ConnectError(text))
 
 
-def said(error: Exception) -> str:
+def sentence_of(error: Exception) -> str:
     """An unforeseen error of a connection, with what can be done."""
     text = str(error) or type(error).__name__
     return (
@@ -175,10 +175,10 @@ def begin(state: State, need: Need | None) -> None:
     state.add_callback_handler(Unreachable())
     for host in state.inventory:
         if state.is_host_in_limit(host):
-            tell(host, mistakes_of(host), need)
+            print_mistakes(host, mistakes_of(host), need)
 
 
-def tell(host: Host, mistakes: Iterable[Mistake], need: Need | None) -> None:
+def print_mistakes(host: Host, mistakes: Iterable[Mistake], need: Need | None) -> None:
     """A host's mistakes that matter to this run, and that there are others."""
     found = list(mistakes)
     matters = [one for one in found if need is None or one.need <= need]

@@ -62,8 +62,8 @@ class Plan:
     dry = False
 
 
-def tell(host: str) -> None:
-    """Print what the plan comes to for one host."""
+def print_plan(host: str) -> None:
+    """Print what the deploy would do to one host."""
     width = shutil.get_terminal_size((100, 24)).columns - 4
     logger.info(f"--> {host}: what the deploy would do")
     for line in lines(CHOICES[host], width):

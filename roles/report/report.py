@@ -68,7 +68,7 @@ class Report(BaseStateCallback):
         atexit.unregister(self.finish)
         if choice.Plan.dry:
             for name in choice.CHOICES:
-                choice.tell(name)
+                choice.print_plan(name)
         if not self.state.is_executing and not failing.MESSAGES:
             return  # a plan: nothing was done
         file = None

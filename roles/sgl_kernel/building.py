@@ -56,8 +56,8 @@ def build(remote: KernelHost, request: Request, patches: tuple[Patch, ...], told
     for _ in range(RESTARTS):
         started = remote.ask("build", f"{root}/request.json")
         if started.status:
-            raise HostFailed(f"the build does not start on {remote.host.name}: {started.said}")
-        say(told, f"kernel build {request.key} on {remote.host.name}: {started.said}")
+            raise HostFailed(f"the build does not start on {remote.host.name}: {started.text}")
+        say(told, f"kernel build {request.key} on {remote.host.name}: {started.text}")
         end = follow(remote, request.key, told)
         if end is None:
             remote.warn("the build ended without a result (killed, or a reboot): continuing it")
@@ -94,10 +94,10 @@ def collect(remote: KernelHost, key: str, folder: str) -> cache.Entry:
     there = fleet.find(folder, key)
     if there is not None:
         return there
-    text = remote.step("provenance", ["cat", "--", f"{CACHE}/{key}/{cache.PROVENANCE}"], 60)
-    if text.status:
-        raise HostFailed(f"{remote.host.name} has no kernel {key}: {text.said}")
-    provenance = ("\n".join(text.lines) + "\n").encode()
+    shown = remote.step("provenance", ["cat", "--", f"{CACHE}/{key}/{cache.PROVENANCE}"], 60)
+    if shown.status:
+        raise HostFailed(f"{remote.host.name} has no kernel {key}: {shown.text}")
+    provenance = ("\n".join(shown.lines) + "\n").encode()
     try:
         return fleet.add(
             folder,
@@ -119,7 +119,7 @@ def distribute(remote: KernelHost, entry: cache.Entry) -> None:
     remote.send(entry.wheel, f"{incoming}/{entry.wheel.name}")
     ended = remote.work(f"kernel {entry.key}", "build", f"--adopt={incoming}", limit_s=600)
     if ended.status:
-        raise HostFailed(f"the kernel {entry.key} did not arrive: {ended.said}")
+        raise HostFailed(f"the kernel {entry.key} did not arrive: {ended.text}")
 
 
 def _system_packages(remote: KernelHost) -> None:
@@ -127,7 +127,7 @@ def _system_packages(remote: KernelHost) -> None:
         "packages for the build", ["sh", "-c", INSTALL, "sh", *PACKAGES], limit_s=1800
     )
     if ended.status:
-        raise HostFailed(f"apt-get cannot install {' '.join(PACKAGES)}: {ended.said[-400:]}")
+        raise HostFailed(f"apt-get cannot install {' '.join(PACKAGES)}: {ended.text[-400:]}")
 
 
 def _safe(name: str) -> str:

@@ -34,8 +34,8 @@ class Ended:
     lines: list[str]
 
     @property
-    def said(self) -> str:
-        return "; ".join(line.strip() for line in self.lines if line.strip()) or "nothing was said"
+    def text(self) -> str:
+        return "; ".join(line.strip() for line in self.lines if line.strip()) or "no output"
 
 
 class Bounded(Moving):
@@ -109,7 +109,7 @@ class KernelHost:
             return shape.check(shape.parsed(ended.lines[0]), shape.KERNEL)
         except (IndexError, WrongShape) as error:
             raise HostFailed(
-                f"sglangctl kernel survey does not answer: {ended.said or error}"
+                f"sglangctl kernel survey does not answer: {ended.text or error}"
             ) from None
 
     def put(self, path: str, content: bytes, mode: str = "0644") -> None:

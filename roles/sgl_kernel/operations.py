@@ -124,7 +124,7 @@ def take(
     fitting = [*where, f"--sm={sm}"]
     if step.action == "tools":
         ended = remote.work("getting cuobjdump", "inspect", "installed", "--fetch-tools", *fitting)
-        return ended.said if ended.status == 2 else None
+        return ended.text if ended.status == 2 else None
     if step.action == "check":
         accept = ["--accept-no-gpu"] if engine.kernel.arch else []
         command = ["check", "--remember", "--json", f"--user={engine.user}", *accept, *where]
@@ -134,7 +134,7 @@ def take(
         options += [f"--distribution={step.distribution}"] if step.distribution else []
         options += [f"--pip-argument={argument}" for argument in engine.install.pip_arguments]
         ended = remote.work("installing the stock kernel", "install", "stock", *options, *fitting)
-        return ended.said if ended.status else None
+        return ended.text if ended.status else None
     assert step.key is not None
     if step.action == "build":
         made = obtain(state, remote, engine, venv, now, step.key)
@@ -146,7 +146,7 @@ def take(
             return f"{engine.kernel.cache}/{step.key} is damaged: delete it"
         building.distribute(remote, entry)
     ended = remote.work("installing the built kernel", "install", step.key, *fitting)
-    return ended.said if ended.status else None
+    return ended.text if ended.status else None
 
 
 def has_torch(builder: KernelHost, venv: str, now: Situation) -> bool:
@@ -166,7 +166,7 @@ def checked_kernel(ended: Ended, engine: EngineSpec) -> str | None:
         document = json.loads("\n".join(ended.lines))
         outcome, stage, reason = document["outcome"], document["stage"], str(document["reason"])
     except (ValueError, KeyError, TypeError):
-        raise HostFailed(f"the kernel could not be checked: {ended.said}") from None
+        raise HostFailed(f"the kernel could not be checked: {ended.text}") from None
     if outcome == "failed":
         return reason
     if outcome == "unknown" and stage == "no-gpu" and not engine.kernel.arch:

@@ -66,6 +66,6 @@ def choose(desired: DesiredHost) -> None:
     found += left_over([engine.name for engine in desired.engines], facts, host.name)
     choice.CHOICES[host.name] = found
     if state.check_for_changes and not choice.Plan.dry:
-        choice.tell(host.name)
+        choice.print_plan(host.name)
     for one in found:
         tell_plan(host=host.name, choice=asdict(one))

@@ -31,10 +31,10 @@ def of_diff(diff: Sequence[str]) -> list[str]:
         if match:
             side = old if match[1] == "-" else new
             side.setdefault(match[2], []).append(cut(match[3].strip().strip('"'), WIDTH))
-    return [told(name, old.get(name), new.get(name)) for name in dict.fromkeys([*old, *new])]
+    return [changed(name, old.get(name), new.get(name)) for name in dict.fromkeys([*old, *new])]
 
 
-def told(name: str, old: list[str] | None, new: list[str] | None) -> str:
+def changed(name: str, old: list[str] | None, new: list[str] | None) -> str:
     if old is None:
         return f"{name} {', '.join(new or [])} (new)"
     if new is None:

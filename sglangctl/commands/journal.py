@@ -70,7 +70,7 @@ def print_poll(args: argparse.Namespace, start: str | None, paths: Paths) -> int
         return follow.look_at_start(args.name, start, args.offset, paths, unit=args.unit)
 
     every_s = follow.LOOK_UNIT_S if args.unit else follow.LOOK_S
-    follow.tell(follow.poll(look, args.wait, every_s))
+    follow.write(follow.poll(look, args.wait, every_s))
     return 0
 
 

@@ -125,7 +125,7 @@ def _follow(key: str, offset: int | None, wait_s: float, paths: Paths) -> int:
     from sglangctl.sgl_kernel.build import request as requests
 
     if offset is not None:
-        follow.tell(follow.poll(partial(unit.look_at, key, offset, paths), wait_s))
+        follow.write(follow.poll(partial(unit.look_at, key, offset, paths), wait_s))
         return 0
     if not requests.folder(key, paths).is_dir():
         raise Unusable(f"there is no build {key} here; see: sglangctl kernel build --list")

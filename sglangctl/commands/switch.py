@@ -58,7 +58,7 @@ def run(args: argparse.Namespace) -> int:
         commit(args.name, args.commit, paths)
     elif args.follow:
         look = partial(look_at, args.name, args.follow, args.offset or 0, paths)
-        follow.tell(follow.poll(look, args.wait))
+        follow.write(follow.poll(look, args.wait))
     elif args.resume:
         with recorded(args.name, paths) as record:
             resume(args.name, paths, record)

@@ -162,7 +162,7 @@ def units_text(units: Sequence[str]) -> str:
         "ExecMainCode,ExecMainStartTimestamp,ExecMainExitTimestamp,ActiveEnterTimestamp,MemoryMax,"
         "MemoryCurrent,TasksCurrent,NeedDaemonReload,UnitFileState,Job,StatusText"
     )
-    shown = said(["systemctl", "show", f"--property={properties}", "--", *units])
+    shown = output_of(["systemctl", "show", f"--property={properties}", "--", *units])
     unit_files = command.run(["systemctl", "cat", "--", *units]).stdout
     return f"{shown}\n{unit_files}"
 
@@ -170,10 +170,10 @@ def units_text(units: Sequence[str]) -> str:
 def system_log(units: Sequence[str]) -> str:
     names = [word for unit in units for word in ("--unit", unit)]
     how = ("--no-pager", "--no-hostname", "--output=short-iso-precise", "--lines=1000")
-    return said(["journalctl", *how, *names])
+    return output_of(["journalctl", *how, *names])
 
 
-def said(argv: Sequence[str], slow_s: float = SLOW_S) -> str:
+def output_of(argv: Sequence[str], slow_s: float = SLOW_S) -> str:
     """What a command prints; Missing when it does not exist, fails or says nothing."""
     result = command.run(argv, timeout_s=slow_s)
     if not result.ok:
@@ -187,7 +187,7 @@ def said(argv: Sequence[str], slow_s: float = SLOW_S) -> str:
 def command_text(argv: Sequence[str]) -> str:
     if shutil.which(argv[0]) is None:
         raise Missing(f"{argv[0]} is not installed")
-    return said(argv)
+    return output_of(argv)
 
 
 def holders_text(paths: Paths) -> str:
@@ -262,7 +262,7 @@ def kernel_text() -> str:
     reasons = []
     for argv in (["journalctl", "--dmesg", *how], ["dmesg"]):
         try:
-            text = said(argv)
+            text = output_of(argv)
         except Missing as reason:
             reasons.append(str(reason))
             continue

@@ -99,7 +99,7 @@ def look(engine: EngineConfig, paths: Paths) -> EngineStatus:
         return EngineStatus(**basis, start=None, **told)
     file = paths.starts(engine.name) / start / starts.JOURNAL
     seen_s = max(0.0, time.time() - file.stat().st_mtime)
-    told = tell(file, seen_s, down=unit is not None and unit.down)
+    told = from_journal(file, seen_s, down=unit is not None and unit.down)
     outcome = told["outcome"]
     if unit and (unit.down or unit.retried) and spawn_step(unit.exit_status):
         # The watch saw a process that never became the engine: systemd knows more.
@@ -194,9 +194,9 @@ def reasons(engine: EngineConfig, unit: Unit) -> list[str]:
     return [found.sentence, f"next step: {found.next_step}"] if found else []
 
 
-def tell(file: Path, seen_s: float, down: bool = False) -> dict[str, Any]:
+def from_journal(file: Path, seen_s: float, down: bool = False) -> dict[str, Any]:
     """The fields of EngineStatus that a journal gives: the watch's own verdict, and what has
-    passed since. `down`: nothing of it goes on."""
+    passed since. `down`: it has ended."""
     summary = read(file)
     if summary.view is None:
         return {"outcome": None}

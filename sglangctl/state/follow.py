@@ -86,7 +86,7 @@ def poll(look: Callable[[], Answer], wait_s: float, every_s: float = LOOK_S) -> 
         time.sleep(min(every_s, left))
 
 
-def tell(answer: Answer) -> None:
+def write(answer: Answer) -> None:
     """Print it."""
     emit(answer.lines)
     if answer.unit is not None:
