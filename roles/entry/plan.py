@@ -34,7 +34,7 @@ def run(arguments: Sequence[str]) -> int:
         print(__doc__)
         return 0
     if asks_for_yes(arguments):
-        print("sglang-plan: without -y: with it pyinfra looks for no changes", file=sys.stderr)
+        print("sglang-plan does not take -y: with it pyinfra shows no plan", file=sys.stderr)
         return 1
     as_json = "--json" in arguments
     arguments = [one for one in arguments if one != "--json"]

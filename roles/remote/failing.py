@@ -128,7 +128,7 @@ def checked(function: Callable[..., Any]) -> Callable[[State, Host], bool]:
             remember(
                 host,
                 f"the link to the host was lost ({error or type(error).__name__}); what was "
-                "started there may go on: deploy again",
+                "started there may continue: deploy again",
             )
             return False
         except Exception as error:

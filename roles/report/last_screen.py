@@ -102,13 +102,13 @@ def way_back(failure: Failure, down: Sequence[str]) -> str:
     if failure.deploy in ("stop", "remove", "rollback"):
         return f"again: {deploy}"
     if not failure.touched:
-        return f"none is needed; put it right, then: {deploy}"
+        return f"none is needed; fix it, then: {deploy}"
     if failure.engines is None:
         return f"look at it when it answers: {DEPLOY.format('verify', failure.host)}"
     if not down:
-        return f"none is needed: every engine serves; put it right, then: {deploy}"
+        return f"none is needed: every engine serves; fix it, then: {deploy}"
     if all(failure.others.get(name) for name in down):
-        return f"none is needed: {', '.join(others(failure))}; put it right, then: {deploy}"
+        return f"none is needed: {', '.join(others(failure))}; fix it, then: {deploy}"
     if set(down) & set(failure.before):
         return DEPLOY.format("rollback", failure.host)
-    return f"there is no release before this one; put it right, then: {deploy}"
+    return f"there is no release before this one; fix it, then: {deploy}"

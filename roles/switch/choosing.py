@@ -71,7 +71,7 @@ def notes_of(engine: DesiredEngine, facts: JSON) -> tuple[str, ...]:
     folder = facts["files"].get(engine.spec.log_folder) or {}
     if folder.get("kind") == "absent" and unit.get("ActiveState") in RUNNING:
         found.append(
-            f"{engine.spec.log_folder} was deleted: it is made anew, and the engine writes to the "
+            f"{engine.spec.log_folder} was deleted: it is created again, and the engine writes to the "
             "deleted log until its next start"
         )
     return tuple(found)

@@ -162,7 +162,7 @@ def switched(
             raise HostFailed("\n".join(answer.errors) or "the switch could not be started")
         follow_switch(link, name, ticket)
 
-    yield over_link(run, sudo, "interrupted: the switch goes on on the host; deploy again")
+    yield over_link(run, sudo, "interrupted: the switch continues on the host; deploy again")
     forget()
 
 

@@ -53,5 +53,5 @@ def rolled_back(engine: str, request: JSON, sudo: bool = False) -> Commands:
             raise HostFailed("\n".join(answer.errors) or "the rollback could not be started")
         follow_switch(link, engine, ticket, program.LINK)
 
-    yield over_link(run, sudo, "interrupted: the rollback goes on on the host")
+    yield over_link(run, sudo, "interrupted: the rollback continues on the host")
     forget()

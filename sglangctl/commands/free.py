@@ -46,7 +46,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     action.add_argument(
         "--replaced",
         action="store_true",
-        help="only stop and disable what the inventory replaces; the engine runs on",
+        help="only stop and disable what the inventory replaces; the engine keeps running",
     )
     parser.add_argument("--json", action="store_true", help="one document at the end")
 

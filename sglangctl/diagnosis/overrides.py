@@ -50,6 +50,6 @@ DOES_NOT_HELP = {
     "shared-memory": "the host's own",
     "terminated": "somebody ended it",
     "killed": "somebody ended it",
-    "unknown": "nobody knows what would help: what served before is the surer way",
+    "unknown": "what would help is unknown: what served before is safer",
 }
 """Cause -> why none can."""

@@ -131,7 +131,7 @@ def fault_of(found: list[list[Any]]) -> str | None:
         return f"its vectors have {len(found[0])} and {len(found[1])} numbers"
     for vector in found:
         if any(_finite(value) is None for value in vector):
-            return "a vector has something in it that is no finite number"
+            return "a vector contains something that is not a finite number"
         if len(vector) > 1 and len(set(vector)) == 1:
             return f"all {len(vector)} numbers of a vector are equal ({vector[0]})"
     if found[0] == found[1]:

@@ -51,7 +51,7 @@ def _unit(engine: EngineConfig, paths: Paths) -> Iterator[Finding]:
             "unit-foreign",
             FAIL,
             f"{path} was not made by sglang-provision",
-            "name the engine otherwise, or move that file away",
+            "give the engine another name, or move that file away",
         )
 
 

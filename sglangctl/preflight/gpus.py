@@ -123,7 +123,7 @@ def order(
             yield finding(
                 "gpu-persistence",
                 WARN,
-                f"GPU {index} has no persistence mode: its driver is loaded anew for each start",
+                f"GPU {index} has no persistence mode: its driver is loaded again for each start",
                 "systemctl enable --now nvidia-persistenced",
             )
         if state.mig:

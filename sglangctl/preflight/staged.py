@@ -63,7 +63,7 @@ def _asked(engine: EngineConfig, digest: str, venv: str, paths: Paths, ask: Ask)
     try:
         answer = ask(engine.name, digest, venv, paths)
     except Failed as error:
-        return [finding("engine-unchecked", WARN, f"the staged engine was not asked: {error}")]
+        return [finding("engine-unchecked", WARN, f"the staged engine was not checked: {error}")]
     masker = Masker(secrets_of(paths.releases(engine.name) / digest))
     return list(judge(engine, venv, answer, masker))
 

@@ -87,4 +87,4 @@ def _read(reader: int, limit_s: float) -> Any:
     try:
         return json.loads(b"".join(parts))
     except ValueError:
-        raise NoAnswer("the look ended before it was finished") from None
+        raise NoAnswer("the check ended before it was finished") from None

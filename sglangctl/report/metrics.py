@@ -23,8 +23,8 @@ from sglangctl.util.values import mapping, number
 
 NAMES = {
     "sglang_engine_info": "Release and version that are live.",
-    "sglang_engine_outcome": "1 for the outcome that the watch said last, 0 for the others.",
-    "sglang_engine_seen_seconds": "Since the watch's last word.",
+    "sglang_engine_outcome": "1 for the last outcome of the watch, 0 for the others.",
+    "sglang_engine_seen_seconds": "Since the watch's last event.",
     "sglang_engine_phase_seconds": "Time that the present start spent in a phase.",
     "sglang_engine_served_after_seconds": "From the launch until it served first.",
     "sglang_engine_serving_seconds": "Since it served first, while it is up.",

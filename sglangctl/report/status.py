@@ -58,7 +58,7 @@ class EngineStatus:
     serving_s: float | None = None
     """Since it served first, while it is up."""
     seen_s: float | None = None
-    """Since the watch's last word."""
+    """Since the watch's last event."""
     served_after_s: float | None = None
     phases: dict[str, float] = field(default_factory=dict)
     gpus: list[dict[str, Any]] = field(default_factory=list)
@@ -146,7 +146,7 @@ def doubts(name: str, watch: Unit | None, seen_s: float) -> list[str]:
     """Why the journal's last verdict may be out of date."""
     ago = render.duration(seen_s)
     if watch and watch.active != "active":
-        last = f"the watch is not running (its last word is {ago} old)"
+        last = f"the watch is not running (its last event is {ago} old)"
         return [f"{last}: systemctl start {watch_unit(name)}"]
     if seen_s > SILENT_S:
         return [f"the watch has been silent for {ago}: systemctl status {watch_unit(name)}"]
@@ -159,8 +159,8 @@ def unproven(engine: EngineConfig, told: dict[str, Any]) -> list[str]:
     if told["outcome"] not in PROVEN or asked in (None, engine.readiness.asked):
         return []
     return [
-        "not proved against the present configuration, which asks for something else since: the "
-        f"watch proves it again soon; now: sglangctl verify {engine.name}"
+        "the last proof is for an older configuration: the watch repeats it soon; "
+        f"now: sglangctl verify {engine.name}"
     ]
 
 

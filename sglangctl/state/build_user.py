@@ -189,7 +189,7 @@ def _settings(paths: Paths) -> Path | None:
             continue
         except (configparser.Error, UnicodeDecodeError) as error:
             said = str(error).splitlines()[0]
-            raise Failed(f"{source} is no configuration of pip: {said}; mend it") from None
+            raise Failed(f"{source} is no configuration of pip: {said}; correct it") from None
     copy = paths.root / "var/cache/sglangctl/pip.conf"
     if not merged.sections():
         copy.unlink(missing_ok=True)

@@ -150,7 +150,7 @@ class _Following:
             return self._down(unit, start)
         if total >= limits.start_s + LATE_S:
             return Outcome(
-                "deadline", f"nothing was heard of it for {duration(total)}", start=start
+                "deadline", f"the watch reported nothing for {duration(total)}", start=start
             )
         return None
 

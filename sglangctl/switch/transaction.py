@@ -139,7 +139,7 @@ def switch(
     if ownership.written_by_others(paths.units / engine.unit):
         raise Failed(
             f"nothing was changed. {paths.units / engine.unit} was not made by sglang-provision: "
-            "name the engine otherwise, or move that file away"
+            "give the engine another name, or move that file away"
         )
     release.check_whole(engine.name, to, paths)
     siblings = [other for other in load_engines(paths) if other.name != engine.name]

@@ -12,7 +12,7 @@ _REASONS = {
     errno.ENOTDIR: "{path} cannot be reached: a part of it is not a folder",
     errno.EISDIR: "{path} is a folder",
     errno.EROFS: "{path} cannot be written: its file system is read-only (dmesg | tail says why)",
-    errno.ELOOP: "{path} is a symbolic link, or leads in circles",
+    errno.ELOOP: "{path} is a symbolic link, or a loop of links",
     errno.EIO: "{path}: the disk does not answer as it should (dmesg | tail)",
     errno.EMFILE: "too many files are open in this process (ulimit -n)",
     errno.ENFILE: "too many files are open on this host (sysctl fs.file-max)",

@@ -107,7 +107,7 @@ def build(
             raise BuildError(fault.sentence, f"{fault.next_step} (log: {place.log})")
         record(
             "retry",
-            text=f"{fault.sentence} with {number} jobs at {peak / 1024:.1f} GiB; going on with "
+            text=f"{fault.sentence} with {number} jobs at {peak / 1024:.1f} GiB; continuing with "
             f"{fewer} in the same build folder",
             jobs=fewer,
             line=fault.line,

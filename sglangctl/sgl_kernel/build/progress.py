@@ -48,7 +48,7 @@ FAULTS = (
         r"No space left on device",
         "the disk is full",
         "free space under /var/cache/sglangctl (a build takes up to 20 GiB), then deploy again: it "
-        "goes on where it stopped",
+        "continues where it stopped",
     ),
     (
         r"No CMAKE_CUDA_COMPILER could be found|Failed to find nvcc|Could not find nvcc",

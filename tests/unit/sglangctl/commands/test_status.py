@@ -274,7 +274,7 @@ def test_a_proof_of_another_configuration_is_said(
     assert code == 0 and one["outcome"] == "ready" and one["notes"] == []
     host.engine(readiness={"expect": "Lyon"})
     code, (one,) = document(capsys)
-    assert code == 0 and "not proved against the present configuration" in one["notes"][0]
+    assert code == 0 and "proof is for an older configuration" in one["notes"][0]
     assert "sglangctl verify kimi" in text(capsys)[1]
     host.engine(readiness={"degraded": "fail", "restart_unresponsive": True})  # not asked of it
     assert document(capsys)[1][0]["notes"] == []

@@ -55,10 +55,10 @@ def test_the_kind_is_what_the_engine_says(info: Any, kind: kinds.Kind) -> None:
         (EMBEDS, lambda n: [0.1, 0.2, 0.3], "same vector"),
         (EMBEDS, lambda n: [0.0, 0.0, 0.0], "equal"),
         (SCORES, lambda n: [0.7], "same vector"),
-        (EMBEDS, lambda n: [0.1, float("nan"), n], "no finite number"),
-        (EMBEDS, lambda n: [0.1, float("inf"), n], "no finite number"),
-        (EMBEDS, lambda n: [0.1, None, n], "no finite number"),
-        (EMBEDS, lambda n: {"a": n}, "no finite number"),
+        (EMBEDS, lambda n: [0.1, float("nan"), n], "not a finite number"),
+        (EMBEDS, lambda n: [0.1, float("inf"), n], "not a finite number"),
+        (EMBEDS, lambda n: [0.1, None, n], "not a finite number"),
+        (EMBEDS, lambda n: {"a": n}, "not a finite number"),
     ],
 )
 def test_numbers_have_to_make_sense(
