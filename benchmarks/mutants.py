@@ -35,7 +35,9 @@ ROOT = Path(__file__).resolve().parents[1]
 RESULT = ROOT / "docs/evidence/mutants.json"
 UNIT = "tests/unit/sglangctl"
 # Never test_free_escalation: a change of the plan would have it end real processes of this machine.
-FREE = (f"{UNIT}/free/test_free_plan.py", f"{UNIT}/free/test_unanswered_units.py")
+FREE = tuple(
+    f"{UNIT}/free/test_{name}.py" for name in ("free_plan", "unanswered_units", "unowned_memory")
+)
 CORE = {
     "sglangctl/diagnosis": (f"{UNIT}/diagnosis", f"{UNIT}/startup"),
     "sglangctl/startup": (f"{UNIT}/startup", f"{UNIT}/diagnosis"),

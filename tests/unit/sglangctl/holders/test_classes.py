@@ -227,3 +227,18 @@ def test_what_python_runs(
     argv = ["/usr/bin/python3.12", *arguments]
     assert classes.script_of(argv[0], argv) == target[1]
     assert classes.script_of("/usr/bin/bash", argv) is None
+
+
+@pytest.mark.parametrize(
+    ("facts", "against"),
+    [
+        ({"unit": "other.service", "uid": VLLM_UID}, ", in other.service"),
+        ({"uid": VLLM_UID + 1}, ", of another user than vllm-kimi.service (vllm)"),
+        ({"uid": VLLM_UID}, "by its title VLLM::EngineCore"),
+    ],
+)
+def test_what_speaks_against_replaced_ends_the_reason(
+    facts: dict[str, object], against: str
+) -> None:
+    found = classify(process("VLLM::EngineCore", **{"session": 1, **facts}), CONTEXT)
+    assert found.name == "engine" and found.reason.endswith(against)

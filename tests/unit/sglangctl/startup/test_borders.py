@@ -19,11 +19,13 @@ from tests.support.startup_events import (
     MAIN,
     exit_,
     feed,
+    gpus,
     launch,
     log,
     processes,
     raw,
     serving,
+    timeout,
 )
 
 
@@ -221,3 +223,32 @@ def test_the_name_of_a_growing_cache_is_cut_at_eighty(length: int, cut: bool) ->
     feed(startup, {"t": 20, "kind": "cache", "grown": ["n" * length]})
     (name,) = startup.compiling
     assert name.endswith("… grows") is cut
+
+
+@pytest.mark.parametrize(("quiet", "told"), [(9.5, False), (10.5, True)])
+def test_what_moved_last_is_told_after_ten_seconds(quiet: float, told: bool) -> None:
+    startup = Startup()
+    feed(startup, launch(), raw(5, "a line\n"))
+    lines = startup.tick(startup.motion.last + quiet).evidence
+    assert any("last moved" in line for line in lines) is told
+
+
+def test_the_memory_of_the_gpus_is_told_in_gib() -> None:
+    startup = Startup()
+    said = feed(startup, launch(), gpus(5, 1024, 2048))
+    assert "2 GPUs at 0 %, 1.0 to 2.0 of 96 GiB used" in said.evidence
+
+
+def test_an_engine_that_serves_is_not_yet_proven_and_no_other_is() -> None:
+    startup = serving(10.0)
+    assert "not yet proven by a generation" in startup.tick(11).evidence
+    failing = feed(startup, *(timeout(20.0 + 20 * number) for number in range(4)))
+    assert failing.outcome == "unresponsive"
+    assert "not yet proven by a generation" not in failing.evidence
+
+
+def test_a_traceback_is_read_from_the_first_line_on() -> None:
+    startup = Startup()
+    text = 'Traceback (most recent call last):\n  File "x.py", line 1, in f\nValueError: first\n'
+    feed(startup, launch(), raw(1, text), exit_(2, 1))
+    assert any("ValueError: first" in line for line in startup.tick(60).evidence)
