@@ -10,6 +10,7 @@ from roles.stages import (
     prepare_engines,
     prepare_host,
     prepare_kernels,
+    remove_gone,
     switch_engines,
     wait_until_serving,
 )
@@ -21,3 +22,4 @@ if host := desired_host("sglang"):
     prepare_kernels(host)
     switch_engines(host)
     wait_until_serving(host)
+    remove_gone(host)

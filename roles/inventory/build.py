@@ -96,6 +96,7 @@ def build_engine(
         replaces=tuple(engine["replaces"]),
         rollback=engine["rollback"],
         restart=engine["restart"],
+        was=engine.get("was"),
         readiness=Readiness(**readiness),
         limits=Limits(**{key: float(value) for key, value in limits.items()}),
         preflight=Preflight(

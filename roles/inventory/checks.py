@@ -76,7 +76,15 @@ def check_host(engines: dict[str, dict[str, Any]], report: Report) -> None:
     """Rules between the engines of one host; a port or GPUs that are wrong are not there."""
     ports.check(engines, report)
     owners = {engine_unit(name): name for name in engines}
+    before: dict[str, str] = {}
     for name, engine in sorted(engines.items()):
+        was = engine.get("was")
+        if was in engines:
+            found = f"{shown(was)}, {'its own name' if was == name else 'an engine of this host'}"
+            report(("engines", name, "was"), found, "a name that no engine of the host has", None)
+        elif was is not None and before.setdefault(was, name) != name:
+            found = f"{shown(was)}, which engine {before[was]} was, too"
+            report(("engines", name, "was"), found, "one engine with this name before", None)
         for index, unit in enumerate(engine["replaces"]):
             sibling = owners.get(unit, name)
             if sibling != name:

@@ -139,6 +139,7 @@ class _Host:
             tuple(build_engine(name, engine, *files[name]) for name, engine in engines.items()),
             tuple(self.given.get("protected") or ()),
             tuple(self.given.get("containers") or ()),
+            self.given.get("prune") or "ask",
         )
         return HostEntry(self.name, data, spec, names, mistakes, warnings)
 

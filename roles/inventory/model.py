@@ -142,6 +142,8 @@ class EngineSpec:
     replaces: tuple[str, ...]
     rollback: bool
     restart: Literal["auto", "never"]
+    was: str | None
+    """Its name before, on a host where it has that still."""
     readiness: Readiness
     limits: Limits
     preflight: Preflight
@@ -196,6 +198,7 @@ class HostSpec:
     engines: tuple[EngineSpec, ...]
     protected: tuple[str, ...] = ()
     containers: tuple[str, ...] = ()
+    prune: Literal["ask", "yes", "no"] = "ask"
 
     def to_json(self) -> Any:
         """For `pyinfra inventory.py debug-inventory`, which asks for it; secrets are masked."""

@@ -77,6 +77,8 @@ _STOPPED = _list(_object("pids", pids=_list(_COUNT)))
 _ENGINE = _object(
     user=_some("string"),
     unit_name=_some("string"),
+    port=_some("number"),
+    model=_some("string"),
     unit=_UNIT,
     watch=_UNIT,
     replaces=_or_none(_by_name(_UNIT)),

@@ -16,12 +16,13 @@ from sglangctl.startup.render import duration
 from sglangctl.util.terminal import escaped
 
 START, RESTART, REPLACE = "START", "RESTART", "REPLACE"
-REPAIR, DUE, LEFT, STAYS = "REPAIR", "DUE", "LEFT", "stays"
+REPAIR, REMOVE, DUE, LEFT, STAYS = "REPAIR", "REMOVE", "DUE", "LEFT", "stays"
 COLOURS = {
     START: "green",
     RESTART: "yellow",
     REPLACE: "yellow",
     REPAIR: "cyan",
+    REMOVE: "yellow",
     DUE: "magenta",
     LEFT: "magenta",
 }

@@ -7,7 +7,7 @@ from roles.stages.prepare import prepare_engines, prepare_host, prepare_kernels
 from roles.stages.readiness import verify, wait_until_serving
 from roles.stages.report_preflight import report_preflight
 from roles.stages.stop import remove_engines, rollback_engines, stop_engines
-from roles.stages.switch import switch_engines
+from roles.stages.switch import remove_gone, switch_engines
 
 __all__ = [
     "desired_host",
@@ -17,6 +17,7 @@ __all__ = [
     "prepare_host",
     "prepare_kernels",
     "remove_engines",
+    "remove_gone",
     "report_preflight",
     "rollback_engines",
     "stop_engines",

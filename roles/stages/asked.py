@@ -1,4 +1,4 @@
-"""What a run asks for beside the inventory: `--data restart=never`. Pure."""
+"""What a run asks for beside the inventory: `--data restart=never`, `--data prune=yes`. Pure."""
 
 from __future__ import annotations
 
@@ -17,9 +17,11 @@ def for_this_run(spec: HostSpec, given: Callable[[str], Any]) -> HostSpec:
     + given: key -> its value in pyinfra's data of the host, where --data goes before all else
     """
     restart = choice(given, "engine", "restart")
-    if restart is None:
-        return spec
-    return replace(spec, engines=tuple(replace(one, restart=restart) for one in spec.engines))
+    prune = choice(given, "host", "prune")
+    engines = spec.engines
+    if restart is not None:
+        engines = tuple(replace(one, restart=restart) for one in engines)
+    return replace(spec, engines=engines, prune=spec.prune if prune is None else prune)
 
 
 def choice(given: Callable[[str], Any], definition: str, key: str) -> Any:

@@ -8,7 +8,7 @@ and stops this host alone.
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any
@@ -21,7 +21,7 @@ from roles.engine.desired import DesiredEngine, desired_engine
 from roles.host.managed import Managed, ManagedDirectory, ManagedFile
 from roles.inventory import render
 from roles.inventory.errors import Need
-from roles.inventory.model import HostSpec
+from roles.inventory.model import EngineSpec, HostSpec
 from roles.remote import program
 from roles.remote.failing import contained, fail_host
 from roles.remote.snapshot import read_again, snapshot
@@ -30,6 +30,7 @@ from roles.stages.asked import for_this_run
 from roles.stages.fitness import host_is_fit, inventory_is_right
 from roles.stages.needed import PLACES, PROGRAMS
 from sglangctl.preflight.host import folders as host_folders
+from sglangctl.state.paths import NAME
 from sglangctl.systemd.unit_names import RESUME, watch_unit
 
 CANNOT_RENDER = (TemplateError, ValueError, OSError)
@@ -43,6 +44,8 @@ class DesiredHost:
     spec: HostSpec
     engines: tuple[DesiredEngine, ...]
     managed: tuple[Managed, ...]
+    gone: tuple[str, ...] = ()
+    """Engines that the host has and the inventory does not."""
     sudo: bool = False
     """For what runs inside a FunctionCommand: pyinfra applies the host's own setting to all else,
     but not there."""
@@ -62,7 +65,10 @@ class DesiredHost:
             items += [*engine.live_files.values(), *engine.unit_files.values()]
         for item in items:
             files[item.path] = item.sha256 if isinstance(item, ManagedFile) else None
+        takes = {one.name: takes_of(one.spec, self.spec, self.gone) for one in self.engines}
         return {
+            **({"takes": {name: found for name, found in takes.items() if found}}),
+            **({"remove": list(self.removed)} if self.removed else {}),
             "files": files,
             "venvs": {engine.venv.path: engine.venv.python for engine in self.engines},
             "programs": sorted(PROGRAMS),
@@ -78,6 +84,12 @@ class DesiredHost:
                 {engine.name: (engine.spec, engine.venv.path) for engine in self.engines}
             ),
         }
+
+    @property
+    def removed(self) -> tuple[str, ...]:
+        """Those of `gone` that this deploy takes away."""
+        renamed = [one.was for one in self.spec.engines]
+        return tuple(name for name in self.gone if self.spec.prune == "yes" or name in renamed)
 
     def facts(self) -> dict[str, Any] | None:
         """The probe's document in this phase, None when the host could not be read."""
@@ -102,12 +114,34 @@ def desired_host(deploy: str) -> DesiredHost | None:
         if engines != spec.engines:
             # A host from before engines had users of their own: other files are asked for.
             read_again()
-            desired = make(replace(spec, engines=engines), sudo)
+            spec = replace(spec, engines=engines)
+            desired = make(spec, sudo)
             facts = desired.facts()
+        gone = gone_of(spec, facts)
+        if gone:
+            desired = replace(desired, gone=gone)
+        if desired.removed:
+            read_again()  # what their removal would do
+            desired.facts()
     except CANNOT_RENDER as error:
         fail_host(f"the inventory cannot be rendered, nothing was changed: {error}")
         return None
     return desired if host_is_fit(facts, deploy) else None
+
+
+def gone_of(spec: HostSpec, facts: dict[str, Any] | None) -> tuple[str, ...]:
+    """Engines that the host has and the inventory does not. Their names come from the host, and
+    become parts of commands."""
+    names = {engine.name for engine in spec.engines}
+    found = sorted((facts or {}).get("engines") or {})
+    return tuple(name for name in found if name not in names and NAME.fullmatch(name))
+
+
+def takes_of(engine: EngineSpec, host: HostSpec, gone: Sequence[str]) -> dict[str, Any]:
+    """What the engine's switch takes the place of, for the host (sglangctl/switch/takeover.py)."""
+    was = engine.was if engine.was in gone else None
+    others = [one for one in gone if one != was] if host.prune == "yes" else []
+    return {"was": was, "gone": others} if was or others else {}
 
 
 def make(spec: HostSpec, sudo: bool = False) -> DesiredHost:
@@ -125,4 +159,4 @@ def make(spec: HostSpec, sudo: bool = False) -> DesiredHost:
         ManagedFile(f"/etc/systemd/system/{watch_unit()}", render.watch_unit(program.path())),
         ManagedFile(f"/etc/systemd/system/{RESUME}", render.resume_unit(program.path())),
     )
-    return DesiredHost(spec, engines, managed, sudo)
+    return DesiredHost(spec, engines, managed, sudo=sudo)

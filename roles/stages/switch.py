@@ -10,7 +10,8 @@ from pyinfra.context import host, state
 from roles.remote.failing import contained, tell_plan
 from roles.report import choice
 from roles.stages.desired import DesiredHost
-from roles.switch.choosing import choice_of, left_over
+from roles.switch import gone
+from roles.switch.choosing import choice_of
 from roles.switch.decision import decision_of, watch_reasons_of
 from roles.switch.drift import as_committed
 from roles.switch.operations import configured, possible, switched
@@ -57,13 +58,32 @@ def switch_engines(desired: DesiredHost) -> None:
     choose(desired)
 
 
+@contained
+@deploy("Gone")
+def remove_gone(desired: DesiredHost) -> None:
+    """
+    Remove the engines that have left the inventory, where it says `prune: yes`, and those whose
+    place another engine has taken (`was`); name the others.
+
+    + desired: the host
+    """
+    for name in host.loop(desired.gone):
+        gone.gone(
+            name=f"{name}: not in the inventory",
+            engine=name,
+            stays=gone.stays_of(name, desired.engines, desired.spec.prune, host.name),
+            request=desired.request,
+            sudo=desired.sudo,
+        )
+
+
 def choose(desired: DesiredHost) -> None:
     """Keep what the deploy would do to each engine, for the end of the plan."""
     facts = desired.facts()
     if facts is None or state.is_executing:
         return
     found = [choice_of(engine, desired.managed, facts, host.name) for engine in desired.engines]
-    found += left_over([engine.name for engine in desired.engines], facts, host.name)
+    found += gone.choices(desired.gone, desired.engines, desired.spec.prune, facts, host.name)
     choice.CHOICES[host.name] = found
     if state.check_for_changes and not choice.Plan.dry:
         choice.print_plan(host.name)

@@ -7,13 +7,12 @@ from collections.abc import Sequence
 from roles.engine.desired import DesiredEngine, changed_against_live
 from roles.host.managed import Managed, changes
 from roles.remote.snapshot import JSON, engine_facts
-from roles.report.choice import DUE, LEFT, REPAIR, REPLACE, RESTART, START, STAYS, Choice
+from roles.report.choice import DUE, REPAIR, REPLACE, RESTART, START, STAYS, Choice
 from roles.switch.blockers import blockers
 from roles.switch.decision import decision_of, watch_reasons_of
 from roles.switch.drift import drift
-from roles.switch.ending import ending
+from roles.switch.ending import ending, own_units
 from roles.switch.values import values
-from sglangctl.state.paths import NAME
 from sglangctl.switch.back import RUNNING
 from sglangctl.systemd.unit_names import SWITCH_DROP_IN
 from sglangctl.util.values import number
@@ -37,13 +36,16 @@ def choice_of(engine: DesiredEngine, managed: Sequence[Managed], facts: JSON, ho
     changed = changed_against_live(engine, facts) if live is not None else []
     reasons = values(changed) or list(decision.reasons)
     plan = (facts.get("plans") or {}).get(engine.name) or {}
-    ends, own = ending(plan, about.get("unit_name") or engine.spec.unit)
-    action = REPLACE if ends else RESTART if runs else START
+    ends, own = ending(plan, own_units(engine.spec, facts))
+    action = REPLACE if ends else RESTART if runs or own else START
+    was = engine_facts(facts, engine.spec.was or "")
+    if was and live is None:
+        reasons = [f"takes the place of {engine.spec.was}, with its caches and journals", *reasons]
     if decision.held:
         command = f"pyinfra inventory.py deploys/sglang.py --data restart=auto --limit {host}"
         due = f"not done now: `restart: never`{ends_with(ends)}. To do it:"
         return Choice(engine.name, DUE, (*reasons, due), notes=notes, command=command)
-    last = number((about.get("last") or {}).get("served_after_s"))
+    last = number(((about.get("last") or was.get("last")) or {}).get("served_after_s"))
     return Choice(
         engine.name,
         action,
@@ -75,17 +77,3 @@ def notes_of(engine: DesiredEngine, facts: JSON) -> tuple[str, ...]:
             "deleted log until its next start"
         )
     return tuple(found)
-
-
-def left_over(names: Sequence[str], facts: JSON, host: str) -> list[Choice]:
-    """Engines that the host has and the inventory does not: left as they are, and said."""
-    found = []
-    for name, one in (facts.get("engines") or {}).items():
-        # The name comes from the host and becomes part of a command.
-        if name in names or not NAME.fullmatch(name):
-            continue
-        state = ((one or {}).get("unit") or {}).get("ActiveState") or "unknown"
-        reason = f"is {state} and not in the inventory; the deploy leaves it alone. To remove it:"
-        command = f"pyinfra inventory.py deploys/remove.py --data engine={name} --limit {host}"
-        found.append(Choice(name, LEFT, (reason,), command=command))
-    return found

@@ -12,7 +12,7 @@ from roles.engine.desired import DesiredEngine, changed_against_live
 from roles.host.managed import Managed, change
 from roles.remote.snapshot import JSON, engine_facts
 from roles.switch.effects import restarts, rights_only
-from roles.switch.ending import ending
+from roles.switch.ending import ending, own_units
 from sglangctl.startup.render import stopped
 from sglangctl.switch.back import RUNNING
 from sglangctl.systemd.unit_names import watch_unit
@@ -135,11 +135,10 @@ def decision_of(engine: DesiredEngine) -> Decide:
             under_way=lock.get("engine") == engine.name,
         )
         runs = (about.get("unit") or {}).get("ActiveState") in RUNNING
-        others, _ = ending(
-            (facts.get("plans") or {}).get(engine.name) or {},
-            about.get("unit_name") or engine.spec.unit,
-        )
-        held = decision.needed and engine.spec.restart == "never" and (runs or bool(others))
+        plan = (facts.get("plans") or {}).get(engine.name) or {}
+        others, own = ending(plan, own_units(engine.spec, facts))
+        stops = runs or own > 0 or bool(others)
+        held = decision.needed and engine.spec.restart == "never" and stops
         return replace(decision, held=held)
 
     return of

@@ -2,18 +2,21 @@
 
 from __future__ import annotations
 
-from roles.remote.snapshot import JSON
+from collections.abc import Collection
+
+from roles.inventory.model import EngineSpec
+from roles.remote.snapshot import JSON, engine_facts
 from sglangctl.free.text import processes
 
 
-def ending(plan: JSON, unit: str) -> tuple[list[str], int]:
+def ending(plan: JSON, units: Collection[str]) -> tuple[list[str], int]:
     """(what is somebody else's, the number of the engine's own processes)."""
     others, own = [], 0
     steps = [*(plan.get("units_to_stop") or []), *(plan.get("containers_to_stop") or [])]
     for one in steps:
         name = str(one.get("unit") or one.get("name") or "a container")
         count = len(one.get("pids") or [])
-        if name == unit:
+        if name in units:
             own += count
         else:
             others.append(f"{name} ({processes(count)})")
@@ -23,3 +26,10 @@ def ending(plan: JSON, unit: str) -> tuple[list[str], int]:
     if not_own:
         others.append(f"{processes(not_own)} of others")
     return others, own
+
+
+def own_units(engine: EngineSpec, facts: JSON) -> set[str]:
+    """The units that an engine is on a host: also under its name before."""
+    names = [name for name in (engine.name, engine.was) if name]
+    found = {str(engine_facts(facts, name).get("unit_name") or "") for name in names}
+    return {engine.unit, *found} - {""}

@@ -146,6 +146,9 @@ def switched(
     asked = ["switch", name, f"--to={digest}", f"--reason={decision}"]
     # A first release had its configuration before it: see `configured`.
     asked += ["--config=-", f"--seen={seen(facts, name)}"]
+    takes = (request.get("takes") or {}).get(name) or {}
+    asked += [f"--was={takes['was']}"] if takes.get("was") else []
+    asked += [f"--gone={one}" for one in takes.get("gone") or ()]
 
     def run(link: Link) -> None:
         prove(link, engine)

@@ -6,7 +6,7 @@ from roles.report.result import Result
 from sglangctl.diagnosis.causes import CAUSES
 from sglangctl.diagnosis.outcomes import PROVEN
 from sglangctl.state.journal import Event
-from sglangctl.util.values import mapping, number, text
+from sglangctl.util.values import mapping, number, text, texts
 
 
 def result_of(engine: str, event: Event) -> Result:
@@ -32,7 +32,3 @@ def others_of(event: Event) -> list[str]:
     """From the event `back` of a switch (sglangctl/switch/back.py): what serves again that is none of
     our releases, `vllm-kimi.service serves` each."""
     return texts(event.get("others"))
-
-
-def texts(value: object) -> list[str]:
-    return [one for one in map(text, value) if one] if isinstance(value, list) else []

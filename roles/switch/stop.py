@@ -44,6 +44,11 @@ def removed(engine: str, request: JSON, sudo: bool = False) -> Commands:
     + request: what the probe is asked for
     + sudo: whether commands need it on this host
     """
+    yield from removal_of(engine, request, sudo)
+
+
+def removal_of(engine: str, request: JSON, sudo: bool) -> Commands:
+    """What `removed` does."""
     facts = read(request)
     stop, removal = would(facts, "stops", engine), would(facts, "removals", engine)
     refused = removal.get("refused") or stop.get("refused")

@@ -7,7 +7,8 @@ wanted sha256 or null}, "paths": [for their disks], "users": [names], "dists": {
 "kernels": {engine: {venv, sm}},
 "engines": [names], "engine_configs": [objects as in /etc/sglangctl/engines], "host_config": object
 as in host.json, "plan": engine's name or a list, "policy": declared|engines|all, "preflight":
-[engines' names], "stop" and "remove": [engines' names] whose stop or removal is to be planned,
+[engines' names], "takes": {engine: {was: name or null, gone: [names]}} for what its switch takes the place of,
+"stop" and "remove": [engines' names] whose stop or removal is to be planned,
 configured or not}.
 """
 

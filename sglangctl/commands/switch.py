@@ -25,6 +25,7 @@ from sglangctl.state import follow
 from sglangctl.state.config import require_known
 from sglangctl.state.paths import Paths
 from sglangctl.switch.journal import look_at, recorded
+from sglangctl.switch.takeover import Takeover
 from sglangctl.switch.transaction import Wanted, begin, commit, detach, resume
 from sglangctl.systemd.unit_names import SWITCH
 
@@ -46,6 +47,16 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     )
     parser.add_argument("--policy", choices=free.POLICIES, default="declared")
     parser.add_argument("--reason", default="", help="why, for the record")
+    parser.add_argument(
+        "--was", metavar="NAME", help="of --to: the engine's name before, which hands over to it"
+    )
+    parser.add_argument(
+        "--gone",
+        metavar="NAME",
+        action="append",
+        default=[],
+        help="of --to: an engine that is no longer in the inventory, stopped where it is in the way",
+    )
     parser.add_argument("--detach", metavar="TICKET", help=f"run as {SWITCH}, under this name")
     follow.add_arguments(parser)
 
@@ -64,7 +75,8 @@ def run(args: argparse.Namespace) -> int:
             resume(args.name, paths, record)
     else:
         config = None if args.config is None else read(args.config)
-        wanted = Wanted(args.name, args.to, args.policy, args.reason, args.seen, config)
+        takes = Takeover(args.was, tuple(args.gone))
+        wanted = Wanted(args.name, args.to, args.policy, args.reason, args.seen, config, takes)
         if args.detach:
             detach(wanted, args.detach, paths)
         else:

@@ -178,7 +178,7 @@ def _unseen_units(situation: Situation) -> Iterator[Refusal]:
 
 
 def _refused_units(situation: Situation) -> Iterator[Refusal]:
-    """`replaces` may not name an engine of this inventory."""
+    """`replaces` may not name an engine of ours."""
     own = {situation.engine.unit: situation.engine.name}
     own.update({sibling.unit: sibling.name for sibling in situation.siblings})
     for name in situation.engine.replaces:
@@ -188,8 +188,9 @@ def _refused_units(situation: Situation) -> Iterator[Refusal]:
             yield Refusal(
                 SIBLING,
                 name,
-                f"`replaces` names the unit of {engine}, an engine of this inventory",
-                f"no policy: take {name} out of `replaces` of {situation.engine.name}",
+                f"`replaces` names the unit of {engine}, an engine of this host",
+                f"no policy: take {name} out of `replaces` of {situation.engine.name}"
+                + (f"; {_is_gone(engine, situation)}" if _gone(engine, situation) else ""),
                 unit=name,
             )
 
@@ -302,6 +303,8 @@ def _allow(holder: Holder, situation: Situation) -> str:
         other = next(
             (one.name for one in situation.siblings if one.unit == holder.system_unit), "it"
         )
+        if _gone(other, situation):
+            return f"no policy ends it: {_is_gone(other, situation)}"
         return (
             f"no policy ends a sibling: give {name} and {other} different `gpus` in the inventory, "
             f"or stop {other} first: sglangctl stop {other}"
@@ -318,6 +321,19 @@ def _allow(holder: Holder, situation: Situation) -> str:
     if holder.system_unit and model.is_a_service(holder.system_unit):
         return f"`replaces: [{holder.system_unit}]` of {name} in the inventory, or {command}"
     return command
+
+
+def _gone(engine: str, situation: Situation) -> bool:
+    """Whether an engine of this host is no longer in its inventory."""
+    known = situation.host.engines
+    return bool(known) and engine not in known
+
+
+def _is_gone(engine: str, situation: Situation) -> str:
+    return (
+        f"{engine} is not in the inventory any more. If {situation.engine.name} is its new name: "
+        f"`was: {engine}`; else deploy with --data prune=yes, which removes it"
+    )
 
 
 def _protected_members(

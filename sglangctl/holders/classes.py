@@ -152,7 +152,7 @@ def classify(process: Process, context: Context) -> Classified:
         return Classified(OURS, f"in {unit}")
     if unit in context.siblings:
         engine = context.siblings[unit or ""]
-        return Classified(SIBLING, f"in {unit}, the engine {engine} of this inventory")
+        return Classified(SIBLING, f"in {unit}, the engine {engine} of this host")
     why = protected_by(process, context.protected)
     if why:
         return Classified(PROTECTED, why)

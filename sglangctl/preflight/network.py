@@ -36,11 +36,18 @@ def look(engine: EngineConfig, facts: Mapping[str, Any]) -> Iterator[Finding]:
             )
     staying = _staying(engine, facts, engine.port)
     if staying is not None:
+        # `replaces` takes no engine of ours.
+        names = mapping(facts.get("engines"))
+        units = {mapping(one).get("unit_name"): name for name, one in names.items()}
+        ours = next((name for unit, name in units.items() if unit and unit in staying), None)
         yield finding(
             "port-taken",
             FAIL,
             f"port {engine.port} is held by {staying}",
-            "choose another `port`, or name what it belongs to in `replaces`",
+            "choose another `port`, or name what it belongs to in `replaces`"
+            if ours is None
+            else f"choose another `port`; if {ours} is not in the inventory any more: `was: {ours}` where "
+            f"{engine.name} is its new name, else deploy with --data prune=yes, which removes it",
         )
 
 

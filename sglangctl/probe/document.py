@@ -24,8 +24,10 @@ from sglangctl.state.config import (
     readable,
 )
 from sglangctl.state.paths import Paths
+from sglangctl.switch.takeover import Takeover
 from sglangctl.util import os_errors
 from sglangctl.util.errors import Failed, Unusable
+from sglangctl.util.values import text, texts
 
 T = TypeVar("T")
 REQUEST = Path("the request")
@@ -119,6 +121,7 @@ def parse_request(text: str) -> dict[str, Any]:
         "stop": list,
         "remove": list,
         "preflight": list,
+        "takes": dict,
     }
     for name, value in request.items():
         if name not in kinds:
@@ -240,7 +243,8 @@ def _about_engines(found: Probe, part: _Parts, request: Mapping[str, Any], paths
     found.lock = _lock(paths)
     found.listening = _listening(listeners or (), looked)
     found.holders = _holders(looked, host, engines, shown or {})
-    _plans(found, request, host, engines, paths)
+    takes = {name: _takeover(wanted) for name, wanted in request.get("takes", {}).items()}
+    _plans(found, request, host, engines, takes, paths)
     if ending:
         forecast.look(found.stops, found.removals, ending, host, configured, paths)
     for name in request.get("preflight", ()):
@@ -249,7 +253,11 @@ def _about_engines(found: Probe, part: _Parts, request: Mapping[str, Any], paths
             continue
         found.preflight[name] = part(
             f"preflight {name}",
-            lambda: _preflight(engines[name], found, paths),  # noqa: B023 (called at once)
+            lambda: _preflight(
+                takes.get(name, Takeover()).of(engines[name], _others(engines, name))[0],  # noqa: B023 (called at once)
+                found,
+                paths,
+            ),
         )
 
 
@@ -337,6 +345,7 @@ def _plans(
     request: Mapping[str, Any],
     host: HostConfig,
     engines: Mapping[str, EngineConfig],
+    takes: Mapping[str, Takeover],
     paths: Paths,
 ) -> None:
     from sglangctl import free
@@ -350,11 +359,12 @@ def _plans(
             found.reasons[f"plans {name}"] = "not configured on this host"
             continue
         # As the switch does it: its own unit is stopped as well.
-        plan = free.plan(engines[name], host, _others(engines, name), policy=policy, stop=True)
+        engine, siblings = takes.get(name, Takeover()).of(engines[name], _others(engines, name))
+        plan = free.plan(engine, host, siblings, policy=policy, stop=True)
         found.plans[name] = free.plan_document(plan)
         if not plan.refused:
             try:
-                ran = transaction.would_go_back_to(engines[name], plan, paths)
+                ran = transaction.would_go_back_to(engine, plan, paths)
             except Failed as error:
                 found.reasons[f"before {name}"] = str(error)
                 continue
@@ -365,6 +375,12 @@ def _preflight(engine: EngineConfig, found: Probe, paths: Paths) -> list[dict[st
     from sglangctl.preflight import before
 
     return [one.to_json() for one in before.findings(engine, as_json(found), paths)]
+
+
+def _takeover(wanted: Any) -> Takeover:
+    if not isinstance(wanted, dict):
+        raise Unusable("an entry of the request's 'takes' is not an object")
+    return Takeover(text(wanted.get("was")), tuple(texts(wanted.get("gone"))))
 
 
 def _others(engines: Mapping[str, EngineConfig], name: str) -> list[EngineConfig]:

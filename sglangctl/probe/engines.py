@@ -43,6 +43,8 @@ def engine_state(
     a slot); `unit`, `watch` and `replaces` are null without systemd."""
     return {
         "unit_name": engine.unit,
+        "port": engine.port,
+        "model": engine.model,
         "unit": None if shown is None else starts_at_boot(shown.get(engine.unit), paths),
         "watch": None if shown is None else properties(shown.get(watch_unit(engine.name))),
         "replaces": None

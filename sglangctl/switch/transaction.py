@@ -12,7 +12,7 @@ import shutil
 import signal
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from types import FrameType
 from typing import Callable
 
@@ -38,6 +38,7 @@ from sglangctl.switch import unit as switch_unit
 from sglangctl.switch.configure import engine_of, put_config
 from sglangctl.switch.journal import Record, journal_of, now
 from sglangctl.switch.outcome import Outcome, follow
+from sglangctl.switch.takeover import Takeover, hand_over
 from sglangctl.systemd import systemctl
 from sglangctl.systemd.unit import find
 from sglangctl.util import os_errors
@@ -67,6 +68,7 @@ class Wanted:
     """`time` of the state.json that the caller decided by, `-` for none; None: not compared."""
     config: str | None = None
     """The text of engines/NAME.json that goes live with the release; None: it stays."""
+    takes: Takeover = field(default_factory=Takeover)
 
 
 def detach(wanted: Wanted, ticket: str, paths: Paths) -> None:
@@ -75,6 +77,8 @@ def detach(wanted: Wanted, ticket: str, paths: Paths) -> None:
     arguments.append(f"--reason={wanted.reason}")
     if wanted.seen is not None:
         arguments.append(f"--seen={wanted.seen}")
+    arguments += [f"--was={wanted.takes.was}"] if wanted.takes.was else []
+    arguments += [f"--gone={name}" for name in wanted.takes.gone]
     journal = journal_of(wanted.name, ticket, paths)
     switch_unit.start(ticket, journal, wanted.config, arguments, paths)
 
@@ -87,7 +91,8 @@ def begin(wanted: Wanted, paths: Paths, record: Record) -> None:
             release.check_unchanged(name, wanted.seen, paths)
         _finish_commit(name, paths)
         engine = load_engine(name, paths) if config is None else engine_of(name, config, paths)
-        switch(engine, wanted.to, wanted.policy, wanted.reason, paths, record, config)
+        reason, takes = wanted.reason, wanted.takes
+        switch(engine, wanted.to, wanted.policy, reason, paths, record, config, takes)
 
 
 def resume(name: str, paths: Paths, record: Record) -> None:
@@ -130,11 +135,13 @@ def switch(
     paths: Paths,
     record: Record,
     config: str | None = None,
+    takes: Takeover = Takeover(),  # noqa: B008 (frozen)
 ) -> None:
     """The transaction. Failed when the new engine does not serve; it says what serves instead.
     Before the first thing it ends, nothing has changed.
 
     `config`: the text of engines/NAME.json that goes live with the release; None: it stays.
+    `takes`: engines that the inventory no longer has, whose place it takes.
     """
     if ownership.written_by_others(paths.units / engine.unit):
         raise Failed(
@@ -142,7 +149,8 @@ def switch(
             "give the engine another name, or move that file away"
         )
     release.check_whole(engine.name, to, paths)
-    siblings = [other for other in load_engines(paths) if other.name != engine.name]
+    others = [other for other in load_engines(paths) if other.name != engine.name]
+    engine, siblings = takes.of(engine, others)
     plan = free.plan(engine, load_host(paths), siblings, policy=policy, stop=True)
     if plan.refused:
         raise Failed("nothing was changed. " + "\n".join(free.plan_lines(plan)), status=3)
@@ -152,6 +160,9 @@ def switch(
     fallbacks = tuple(one for one in engine.fallbacks if one.instead_of == to)
     for text in before.lines(ran, engine.name, to, [one.name for one in fallbacks]):
         record.say(text)
+    for old in others:
+        if old.name == takes.was:
+            hand_over(old, engine, paths, record.say)
     try:
         _forward(engine, plan, state, paths, record)
     except (Failed, OSError) as failure:

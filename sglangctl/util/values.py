@@ -47,6 +47,11 @@ def text(value: Any) -> str | None:
     return value if isinstance(value, str) else None
 
 
+def texts(value: Any) -> list[str]:
+    """The texts that are not empty in a list; nothing of anything else."""
+    return [one for one in map(text, value) if one] if isinstance(value, list) else []
+
+
 def mapping(value: Any) -> dict[str, Any]:
     """A mapping, else an empty one."""
     return value if isinstance(value, dict) else {}

@@ -128,7 +128,7 @@ def outcome(
             "kernel": asdict(engine.kernel),
             "venv_path": venv_path(engine),
             # What a deploy decides by: tests/unit/roles/switch/test_choosing.py.
-            "decides": engine.restart,
+            "decides": (engine.restart, engine.was, entry.spec.prune),
         }
     return result
 

@@ -9,7 +9,7 @@ import pytest
 from roles.engine.desired import DesiredEngine, desired_engine
 from roles.host.managed import Change
 from roles.report import choice
-from roles.switch.choosing import choice_of, left_over
+from roles.switch.choosing import choice_of
 from roles.switch.decision import decision_of
 from roles.switch.values import of_diff, values
 from tests.support.host_facts import facts_of
@@ -103,18 +103,6 @@ def test_what_fails_is_told_first_and_what_stays_in_one_line() -> None:
     told = choice.lines([*stays, choice.Choice("c", choice.REPAIR, ("x",)), failing], 80)
     assert "START" in told[0] and "will fail" in told[1] and "a, b" in told[-1]
     assert len(told) == 4
-
-
-def test_an_engine_that_left_the_inventory_is_named_with_its_command() -> None:
-    facts = {
-        "engines": {"chat": {}, "old": {"unit": {"ActiveState": "active"}}, "odd": None, "x;id": {}}
-    }
-    old, odd = left_over(["chat"], facts, "gpu1")
-    assert old.engine == "old" and "is active" in old.reasons[0] and "unknown" in odd.reasons[0]
-    told = choice.lines([old], 40)
-    assert told[-1].strip() == (
-        "pyinfra inventory.py deploys/remove.py --data engine=old --limit gpu1"
-    )
 
 
 def test_a_hosts_words_do_not_reach_the_terminal_as_they_are() -> None:

@@ -1,0 +1,104 @@
+"""Engines of this host that the inventory no longer has: one of another name takes their place.
+
+The unit of one that was renamed, or that is in the way, is treated as if `replaces` named it: recorded,
+stopped, and started again if the new engine does not become ready. Its caches and the history of its
+starts are handed over first, while it serves.
+"""
+
+from __future__ import annotations
+
+import shutil
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+from sglangctl.free.planning import gpus_of, overlap
+from sglangctl.proc import command
+from sglangctl.state import ownership
+from sglangctl.state.config import EngineConfig
+from sglangctl.state.paths import Paths
+from sglangctl.util.errors import Failed
+
+COPY_S = 3600.0
+"""Time limit of a copy: compiled kernels are some GB."""
+
+
+@dataclass(frozen=True)
+class Takeover:
+    """What an engine takes the place of."""
+
+    was: str | None = None
+    """Its own name before: it hands everything over."""
+    gone: tuple[str, ...] = ()
+    """Others that are removed by this deploy."""
+
+    def of(
+        self, engine: EngineConfig, others: Sequence[EngineConfig]
+    ) -> tuple[EngineConfig, list[EngineConfig]]:
+        """(the engine, with these units among those that it replaces; its siblings).
+
+        + others: all other engines of the host
+        """
+        taken = [
+            one
+            for one in others
+            if one.name == self.was or (one.name in self.gone and in_the_way(one, engine))
+        ]
+        units = dict.fromkeys((*engine.replaces, *(one.unit for one in taken)))
+        siblings = [one for one in others if one not in taken]
+        return replace(engine, replaces=tuple(units)), siblings
+
+
+def in_the_way(one: EngineConfig, engine: EngineConfig) -> bool:
+    return one.port == engine.port or overlap(gpus_of(one), gpus_of(engine))
+
+
+def hand_over(
+    old: EngineConfig, new: EngineConfig, paths: Paths, say: Callable[[str], None]
+) -> None:
+    """Copy caches, journals and accepted speeds of `old` to where `new` has none yet.
+
+    Never fails a switch: without them the new engine only starts more slowly.
+    """
+    caches = paths.root / "var/cache/sglang"
+    for source, target, owner in (
+        (caches / old.name, caches / new.name, f"{new.user}:{new.user}"),
+        (paths.starts(old.name), paths.starts(new.name), f"root:{new.user}"),
+    ):
+        try:
+            said = copied(source, target, owner)
+        except (Failed, OSError) as error:
+            said = f"{source} is not handed over: {error}"
+        if said:
+            say(said)
+    accepted = paths.accepted(old.name), paths.accepted(new.name)
+    if accepted[0].is_file() and not accepted[1].exists():
+        shutil.copyfile(*accepted)
+
+
+def copied(source: Path, target: Path, owner: str) -> str | None:
+    """Copy a folder to an empty one, with its owner; a sentence, None where nothing is to be done.
+
+    Into a folder of root's first: what the engine's user may put into the target is not followed.
+    """
+    if not source.is_dir() or not target.is_dir() or any(target.iterdir()):
+        return None
+    weights = ownership.weights_in(source)
+    if weights is not None:
+        return f"{source} is not handed over: there are weights in it ({weights})"
+    between = target.with_name(f".{target.name}.handed-over")
+    shutil.rmtree(between, ignore_errors=True)
+    between.mkdir(mode=0o700)
+    try:
+        for argv in (
+            ["cp", "-a", "--reflink=auto", "--", f"{source}/.", str(between)],
+            ["chown", "-R", "-h", "--", owner, str(between)],
+            ["chmod", f"--reference={target}", "--", str(between)],
+        ):
+            done = command.run(argv, COPY_S)
+            if not done.ok:
+                raise Failed((done.stderr.strip().splitlines() or [f"{argv[0]} failed"])[0])
+        between.rename(target)
+    finally:
+        shutil.rmtree(between, ignore_errors=True)
+    return f"{source} is handed over to {target}"

@@ -1,0 +1,93 @@
+"""An engine under a new name: what it takes the place of, and what is handed over."""
+
+from __future__ import annotations
+
+import getpass
+import json
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from sglangctl.free import planning
+from sglangctl.state.config import HostConfig
+from sglangctl.state.paths import Paths
+from sglangctl.switch import takeover
+from sglangctl.switch.takeover import Takeover, copied, hand_over
+from tests.support.free_plans import KIMI, QWEN, holder, plan
+
+OLD = replace(QWEN, name="old", unit="sglang-old_a.service", gpus=(1,), port=9000)
+FAR = replace(QWEN, name="far", unit="sglang-far.service", gpus=(3,), port=9001)
+ME = f"{getpass.getuser()}:"
+
+
+def test_who_was_renamed_is_replaced_wherever_it_runs() -> None:
+    engine, siblings = Takeover(was="far").of(KIMI, [OLD, FAR, QWEN])
+    assert engine.replaces == ("vllm-kimi.service", "sglang-far.service")
+    assert siblings == [OLD, QWEN]
+    assert Takeover().of(KIMI, [OLD]) == (KIMI, [OLD])
+    assert Takeover(was="nobody").of(KIMI, [OLD]) == (KIMI, [OLD])
+
+
+def test_who_is_gone_is_replaced_only_where_it_is_in_the_way() -> None:
+    engine, siblings = Takeover(gone=("old", "far")).of(KIMI, [OLD, FAR])
+    assert engine.replaces[1:] == ("sglang-old_a.service",), "the unit that it is in now"
+    assert siblings == [FAR], "it is removed later, and its processes are not touched here"
+    same_port = replace(FAR, port=KIMI.port)
+    assert Takeover(gone=("far",)).of(KIMI, [same_port])[1] == []
+
+
+def test_a_refusal_tells_how_to_rename_or_remove_and_nothing_else() -> None:
+    """It was a circle: take it out of `replaces`; name it in `replaces`."""
+    held = holder(5, "sibling", (0,), system_unit=QWEN.unit, memory_mib={0: 5000})
+    known = plan(held, host=HostConfig(engines=("kimi", "qwen")))
+    gone = plan(held, host=HostConfig(engines=("kimi",)))
+    assert "different `gpus`" in known.refused[0].allow
+    assert "`was: qwen`" in gone.refused[0].allow and "prune=yes" in gone.refused[0].allow
+    named = replace(KIMI, replaces=(QWEN.unit,))
+    refused = plan(engine=named, host=HostConfig(engines=("kimi",))).refused
+    assert any("`was: qwen`" in one.allow for one in refused)
+    assert planning.overlap(None, {1})
+
+
+def test_caches_journals_and_speeds_are_handed_over(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    paths, said = Paths(tmp_path), list[str]()
+    caches = tmp_path / "var/cache/sglang"
+    for name in ("old", "kimi"):
+        (caches / name).mkdir(parents=True)
+        paths.starts(name).mkdir(parents=True)
+    (caches / "old/triton").mkdir()
+    (caches / "old/triton/kernel.so").write_text("compiled")
+    (caches / "old/link").symlink_to("/etc/passwd")
+    (paths.starts("old") / "1-aa").mkdir()
+    paths.accepted("old").write_text(json.dumps({"v": 1}))
+    (caches / "kimi").chmod(0o750)
+    monkeypatch.setattr(takeover, "copied", lambda *args: copied(args[0], args[1], ME))
+    hand_over(OLD, KIMI, paths, said.append)
+    assert (caches / "kimi/triton/kernel.so").read_text() == "compiled"
+    assert (caches / "kimi/link").is_symlink(), "what a link points to is nobody's to copy"
+    assert (caches / "kimi").stat().st_mode & 0o777 == 0o750
+    assert (paths.starts("kimi") / "1-aa").is_dir() and paths.accepted("kimi").is_file()
+    assert (caches / "old/triton/kernel.so").exists(), "going back needs it"
+    assert len(said) == 2 and not list(caches.glob(".*"))
+    (caches / "old/more").write_text("later")
+    hand_over(OLD, KIMI, paths, said.append)
+    assert len(said) == 2 and not (caches / "kimi/more").exists(), "only where nothing is yet"
+
+
+def test_weights_and_what_cannot_be_copied_are_said_and_fail_nothing(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    paths, said = Paths(tmp_path), list[str]()
+    for name in ("old", "kimi"):
+        (tmp_path / "var/cache/sglang" / name).mkdir(parents=True)
+    (tmp_path / "var/cache/sglang/old/model.safetensors").write_text("")
+    hand_over(OLD, KIMI, paths, said.append)
+    assert "there are weights in it" in said[0]
+    (tmp_path / "var/cache/sglang/old/model.safetensors").unlink()
+    monkeypatch.setattr(takeover, "copied", lambda *args: copied(args[0], args[1], "no:such:owner"))
+    hand_over(OLD, KIMI, paths, said.append)
+    assert "is not handed over: chown" in said[1]
+    assert not any((tmp_path / "var/cache/sglang/kimi").iterdir())
