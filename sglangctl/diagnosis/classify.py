@@ -28,8 +28,6 @@ class Context:
     phase: str = "importing"
     drafter_path: str | None = None
     tokenizer_path: str | None = None
-    speculative: bool = False
-    """Speculative decoding is declared."""
     loading_drafter: bool = False
     """The drafter's weights are being loaded, not the target's."""
     doing: frozenset[str] = frozenset()
@@ -39,7 +37,7 @@ class Context:
 
 
 @dataclass(frozen=True)
-class Finding:
+class LineCause:
     """The cause that a line names."""
 
     cause: str
@@ -114,7 +112,7 @@ _ELSE = (
 _BY_PATH = ("model-not-found", "weights-missing", "weights-unreadable", "tokenizer-missing")
 
 
-def classify(line: str, context: Context, exception: bool = False) -> Finding | None:
+def classify(line: str, context: Context, exception: bool = False) -> LineCause | None:
     """What `line` says about the cause; None for a line that says nothing.
 
     exception: it is the last line of a traceback, or belongs to that line's message.
@@ -122,14 +120,14 @@ def classify(line: str, context: Context, exception: bool = False) -> Finding | 
     doing = context.doing if exception else frozenset()
     for deed, pattern, cause, vague in _DEEDS:
         if deed in doing and pattern.match(line):
-            return Finding(cause, line, vague=vague)
+            return LineCause(cause, line, vague=vague)
     signature = find(line, exception)
     if signature is not None:
         cause, note = _refine(signature.cause, line, context)
-        return Finding(cause, line, signature.effect, signature.vague, signature.hint, note)
+        return LineCause(cause, line, signature.effect, signature.vague, signature.hint, note)
     for deed, pattern, cause, vague in _ELSE:
         if deed in doing and pattern.match(line):
-            return Finding(_refine(cause, line, context)[0], line, vague=vague)
+            return LineCause(_refine(cause, line, context)[0], line, vague=vague)
     return None
 
 

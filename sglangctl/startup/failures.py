@@ -24,7 +24,7 @@ from sglangctl.diagnosis.classify import (
     TOKENIZER,
     WEIGHTS,
     Context,
-    Finding,
+    LineCause,
     classify,
 )
 from sglangctl.startup.loglines import LINE_LIMIT, Line
@@ -95,7 +95,7 @@ class Candidate:
 
     t: float
     rank: str
-    finding: Finding
+    finding: LineCause
     fatal: bool
     """It belongs to an exception that the engine itself reported as the end of a process."""
 

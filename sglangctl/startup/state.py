@@ -87,7 +87,6 @@ class State:
             tokenizer_path=self.launched.tokenizer
             if self.launched.tokenizer != self.launched.model
             else None,
-            speculative=self.launched.speculative,
             loading_drafter=self.phases.model == "drafter",
             unreadable=self.unreadable,
         )
