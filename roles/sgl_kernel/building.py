@@ -105,7 +105,7 @@ def collect(remote: KernelHost, key: str, folder: str) -> cache.Entry:
             provenance,
             lambda name, target: remote.fetch(f"{CACHE}/{key}/{name}", target),
         )
-    except (OSError, ValueError, KeyError) as error:
+    except (OSError, ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
         raise HostFailed(
             f"the kernel {key} cannot be put into {folder} on the controller: {error}; it is whole "
             f"on {remote.host.name}"

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import shutil
 import tempfile
 from collections.abc import Callable
@@ -15,6 +16,8 @@ from pathlib import Path
 
 from sglangctl.sgl_kernel import cache
 from sglangctl.sgl_kernel.key import is_key, make, parse
+
+WHEEL = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.+-]{0,200}\.whl")
 
 
 def keys(folder: str) -> tuple[str, ...]:
@@ -46,7 +49,7 @@ def add(
     # The key is the controller's own request: the host must have built from that, and says so.
     if document.get("key") != key or make(parse(document["inputs"])) != key:
         raise ValueError(f"the provenance is not that of {key}")
-    if not name.endswith(".whl"):
+    if not WHEEL.fullmatch(name):
         raise ValueError(f"the provenance is not that of {key}")
     root = Path(folder)
     root.mkdir(parents=True, exist_ok=True)

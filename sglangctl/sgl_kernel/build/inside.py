@@ -7,6 +7,7 @@ does. Root believes none of it: it is data of somebody else.
 from __future__ import annotations
 
 import dataclasses
+import fcntl
 import json
 import os
 import shutil
@@ -49,7 +50,10 @@ def tell(step: str, **fields: Any) -> None:
 def work(request: Request, patches: Path, place: compile.Place, told: Tell = tell) -> int:
     """Make a wheel that is proven, in `place.work`; the exit status. `patches`: their folder."""
     try:
-        name, facts = _work(request, patches, place, told)
+        with open(place.work / "lock", "a", encoding="utf-8") as file:
+            # Where there is no unit to end, what a killed run has left goes on for a while.
+            fcntl.flock(file, fcntl.LOCK_EX)
+            name, facts = _work(request, patches, place, told)
     except (BuildError, Unusable) as error:
         failed = error if isinstance(error, BuildError) else BuildError(str(error), "deploy again")
         told(FAILED_STEP, text=failed.sentence, next_step=failed.next_step)

@@ -15,7 +15,7 @@ import pytest
 from roles.inventory.model import Kernel, Patch
 from roles.inventory.render import venv_path
 from roles.remote.failing import HostFailed
-from roles.sgl_kernel import choice, fleet, kernel_host, operations
+from roles.sgl_kernel import building, choice, fleet, kernel_host, operations
 from roles.sgl_kernel.choice import Situation, decide, probe_request, request_key
 from roles.sgl_kernel.kernel_host import Ended
 from sglangctl.sgl_kernel import cache
@@ -341,6 +341,27 @@ def test_a_wheel_of_other_inputs_than_were_asked_for_is_not_taken(
     with pytest.raises(ValueError, match=r"inputs|not that of"):
         fleet.add(str(tmp_path / "fleet"), key, json.dumps(document).encode(), pytest.fail)
     assert fleet.keys(str(tmp_path / "fleet")) == ()
+
+
+@pytest.mark.parametrize("name", ["-x.whl", "a\x1b[2J.whl", "a\nb.whl", ".whl", "x" * 300 + ".whl"])
+def test_a_wheel_with_a_strange_name_is_not_fetched(tmp_path: Path, name: str) -> None:
+    key, _, provenance = entry(tmp_path)
+    document = json.loads(provenance)
+    document["wheel"]["file"] = name
+    with pytest.raises(ValueError, match="not that of"):
+        fleet.add(str(tmp_path / "fleet"), key, json.dumps(document).encode(), pytest.fail)
+
+
+@pytest.mark.parametrize(
+    "said", ["[]", "[" * 100_000, '{"wheel": []}', '{"wheel": {"file": "x.whl"}}']
+)
+def test_a_provenance_of_another_shape_is_a_sentence(tmp_path: Path, said: str) -> None:
+    remote = SimpleNamespace(
+        host=SimpleNamespace(name="bad"),
+        step=lambda *words: kernel_host.Ended(0, [said]),
+    )
+    with pytest.raises(HostFailed, match=r"cannot be put into .* it is whole on bad"):
+        building.collect(remote, "0" * 24, str(tmp_path / "fleet"))  # type: ignore[arg-type]
 
 
 @pytest.mark.parametrize("named", [True, False])
