@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+import socket
 from pathlib import Path
 
 import pytest
@@ -121,3 +123,24 @@ def test_only_what_the_kernel_itself_wrote_since_then() -> None:
     assert oom.message_of(f"28,1,5000000,-;{text}", 4.0) == ""
     assert oom.message_of("nonsense", 4.0) == ""
     assert oom.message_of(f"²,1,5000000,-;{text}", 4.0) == ""
+
+
+def test_a_record_that_only_quotes_the_kernel_counts_for_nothing(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """The whole way from the device, which gives one record for each read."""
+    ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_DGRAM)
+    with ours, theirs:
+        for level, text in (
+            (4, "NVRM: Xid (PCI:0000:c1:00): 79, pid=1"),
+            (4, "evil: NVRM: Xid (PCI:0000:c2:00): 48, pid=1"),
+            (12, "NVRM: Xid (PCI:0000:c3:00): 48, pid=1"),
+            (3, "Out of memory: Killed process 42 (a)"),
+            (4, "evil: Out of memory: Killed process 43 (a)"),
+            (11, "Out of memory: Killed process 44 (a)"),
+        ):
+            theirs.send(f"{level},1,5000000,-;{text}\n".encode())
+        ours.setblocking(False)
+        monkeypatch.setattr(oom.os, "open", lambda *words: os.dup(ours.fileno()))
+        found = oom.kernel_log(4.0)
+    assert found == oom.Kernel((42,), (("0000:c1:00", 79),))
