@@ -181,7 +181,12 @@ def build_venv(host: Host, venv: Venv, sudo: bool, kept: Sequence[str] = ()) -> 
         host,
         title,
         StringCommand(
-            "flock -n -E",
+            # Whoever can open a lock file for reading can hold the lock, too.
+            "umask 077 && : >>",
+            QuoteString(venv.lock),
+            "&& chmod 600",
+            QuoteString(venv.lock),
+            "&& flock -n -E",
             str(BUSY),
             QuoteString(venv.lock),
             "sh -c",

@@ -17,6 +17,7 @@ import time
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import asdict, dataclass
+from pathlib import Path
 from typing import Any
 
 from sglangctl.proc import procfs
@@ -53,15 +54,20 @@ class Holder:
         )
 
 
+def private(path: Path) -> int:
+    """A lock file, open, that nobody else can open (an earlier version made it readable for
+    everybody)."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600)
+    os.fchmod(descriptor, 0o600)
+    return descriptor
+
+
 @contextmanager
 def locked(paths: Paths, engine: str, what: str) -> Iterator[None]:
     """Hold the host's lock for `what` is done to `engine`. Busy when somebody else has it."""
-    path = paths.root / LOCK
-    path.parent.mkdir(parents=True, exist_ok=True)
-    flags = os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC
-    descriptor = os.open(path, flags, 0o600)
+    descriptor = private(paths.root / LOCK)
     try:
-        os.fchmod(descriptor, 0o600)  # an earlier version made it readable for everybody
         try:
             fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:

@@ -29,7 +29,7 @@ from sglangctl.sgl_kernel.build.inside import free_space
 from sglangctl.sgl_kernel.build.record import BuildError, Record
 from sglangctl.sgl_kernel.build.request import Request, folder
 from sglangctl.sgl_kernel.key import is_key
-from sglangctl.state import build_user, programs
+from sglangctl.state import build_user, lock, programs
 from sglangctl.state.paths import Paths
 from sglangctl.systemd import confined
 from sglangctl.systemd.unit_names import build_work_unit
@@ -174,9 +174,7 @@ def prune(paths: Paths, key: str) -> list[str]:
 def build_lock(paths: Paths, key: str, record: Record) -> Iterator[None]:
     """One build at a time on a host: two would share one memory. The kernel drops the lock when
     its holder dies; the file says who holds it."""
-    path = paths.kernel_cache / LOCK
-    path.parent.mkdir(parents=True, exist_ok=True)
-    with open(path, "a+", encoding="utf-8") as file:
+    with open(lock.private(paths.kernel_cache / LOCK), "r+", encoding="utf-8") as file:
         told = False
         while True:
             try:

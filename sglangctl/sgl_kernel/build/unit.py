@@ -17,7 +17,7 @@ from sglangctl.proc import command, membership, memory, procfs
 from sglangctl.sgl_kernel.build import jobs
 from sglangctl.sgl_kernel.build.record import JOURNAL, BuildError
 from sglangctl.sgl_kernel.build.request import Request, folder
-from sglangctl.state import follow, programs
+from sglangctl.state import follow, lock, programs
 from sglangctl.state.journal import Event
 from sglangctl.state.paths import Paths
 from sglangctl.systemd import systemctl
@@ -34,7 +34,7 @@ def start(request: Request, paths: Paths) -> str:
     root = folder(request.key, paths)
     root.mkdir(parents=True, exist_ok=True)
     # Two deploys at once: one starts it, and the other finds it running.
-    with open(root / "starting", "a", encoding="utf-8") as file:
+    with open(lock.private(root / "starting"), "r+", encoding="utf-8") as file:
         fcntl.flock(file, fcntl.LOCK_EX)
         if running(request.key, paths):
             return "running"

@@ -150,6 +150,33 @@ def test_no_python_of_a_venv_is_started_by_root(
         assert ("--build" in before) != ("--user=kimi" in before)
 
 
+@pytest.mark.parametrize("earlier", [True, False])
+def test_no_other_user_can_hold_the_lock(
+    earlier: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Whoever can open the file for reading could hold up every install on this host."""
+    lines: list[str] = []
+
+    def step(host: object, title: str, command: StringCommand, **options: object) -> list[str]:
+        lines.append(command.get_raw_value())
+        return []
+
+    monkeypatch.setattr(engine_venv, "run_step", step)
+    for name in ("say", "keep"):
+        monkeypatch.setattr(engine_venv, name, lambda *words: None)
+    lock = tmp_path / "lock"
+    monkeypatch.setattr(Venv, "lock", str(lock))
+    engine_venv.build_venv(cast("Host", None), Venv("/v", "python3", ()), False)
+    if earlier:
+        lock.touch(0o644)
+    flock = tmp_path / "flock"
+    flock.write_text('#!/bin/sh\nexec stat -c %a -- "$4"\n')
+    flock.chmod(0o755)
+    path = f"{tmp_path}:{os.environ['PATH']}"
+    done = subprocess.run(["sh", "-c", lines[0]], env={"PATH": path}, capture_output=True)
+    assert done.stdout == b"600\n"
+
+
 def test_each_word_stays_a_word() -> None:
     line = all_of([["printf", "%s\\n", "a b", "$(id)", "; false"], ["true"]]).get_raw_value()
     done = subprocess.run(["sh", "-c", line], capture_output=True, text=True)

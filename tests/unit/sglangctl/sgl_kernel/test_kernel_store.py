@@ -252,9 +252,12 @@ def test_one_build_at_a_time(tmp_path: Path) -> None:
     process.kill()  # the lock goes with its holder
     process.wait()
     assert build.holder(paths) == "nobody builds"
+    held = paths.kernel_cache / build.LOCK
+    held.chmod(0o644)  # as an earlier version made it: any user could hold it
     told = record.Record(tmp_path / "j")
     with build.build_lock(paths, KEY, told):
         assert KEY in build.holder(paths)
+        assert held.stat().st_mode & 0o777 == 0o600
     told.close()
 
 
