@@ -109,6 +109,7 @@ def build_engine(
                 if not path.startswith(f"{state_of(name)}/")
             ),
             derived_ports=tuple(sorted(ports.derived(int(engine["port"]), given))),
+            python=install["python"],
             peer_to_peer=of_nccl.environment.get("NCCL_P2P_DISABLE") != "1",
             custom_all_reduce=not any(
                 {**profile.flags, **given}.get(flag) is True
@@ -140,13 +141,15 @@ def of_memory(given: Mapping[str, Any]) -> dict[str, Any]:
             return value if 0 < value < 1e9 else None
         return None
 
-    replicas = number("attn-dp-size")
-    if replicas is None and given.get("enable-dp-attention") is True:
-        replicas = number("data-parallel-size", "dp-size")
+    shared = number("attn-dp-size")
+    replicas = number("data-parallel-size", "dp-size")
+    if shared is None and given.get("enable-dp-attention") is True:
+        shared, replicas = replicas, None
     fraction = number("mem-fraction-static")
     return {
         "pipeline_parallel": int(number("pipeline-parallel-size", "pp-size") or 1) or 1,
-        "attention_replicas": int(replicas or 1) or 1,
+        "attention_replicas": int(shared or 1) or 1,
+        "replicas": int(replicas or 1) or 1,
         "mem_fraction": fraction if fraction is not None and fraction < 1 else None,
         "context_length": int(number("context-length") or 0) or None,
         "kv_cache_dtype": str(given.get("kv-cache-dtype") or "auto"),

@@ -131,12 +131,25 @@ CHECKS: dict[str, Check] = {
     ),
     "host-swap": Check(BEFORE, "little is swapped out", "/proc/meminfo"),
     "host-glibc": Check(BEFORE, "glibc 2.34 for SGLang 0.5.23", "the wheel is manylinux_2_34"),
+    "host-python": Check(
+        BEFORE, "`install.python` is 3.11 or newer for SGLang 0.5.23", "the wheel's metadata"
+    ),
+    "host-shm": Check(
+        BEFORE,
+        "room in /dev/shm for several ranks",
+        "NCCL's user guide, troubleshooting: shared memory",
+    ),
     "reboot-pending": Check(BEFORE, "no upgrade waits for a reboot", "/run/reboot-required"),
     "driver-upgrades": Check(
         BEFORE, "no unattended upgrade replaces the driver", "NVML's error 18 after an upgrade"
     ),
     "listener-open": Check(
         BEFORE, "an engine that others can reach asks for an api key", "docs/security.md"
+    ),
+    "listener-exposed": Check(
+        BEFORE,
+        "an engine without an api key has no address that the internet reaches",
+        "docs/security.md",
     ),
     "port-derived": Check(
         BEFORE,
@@ -167,7 +180,9 @@ CHECKS: dict[str, Check] = {
         STAGED, "ninja is on the unit's PATH", "measured with SGLang 0.5.16 on two H200s"
     ),
     "toolchain-compiler": Check(
-        STAGED, "a C++ compiler is on the unit's PATH", "nvcc needs one for its host code"
+        STAGED,
+        "a C++ compiler is on the unit's PATH, and not too new for nvcc",
+        "CUDA's crt/host_config.h",
     ),
     "kernel-source": Check(
         BEFORE, "a kernel for the host's GPUs is available", "docs/kernel.md, on the controller"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
@@ -58,11 +59,17 @@ def chosen(engine: EngineConfig, facts: Mapping[str, Any]) -> list[dict[str, Any
 
 def count(engine: EngineConfig, known: Sequence[Mapping[str, Any]]) -> Iterator[Finding]:
     """More ranks, or other indices, than the host has."""
-    if engine.gpus == "all" and engine.tensor_parallel > len(known):
+    more = {
+        "tensor_parallel": engine.tensor_parallel,
+        "pipeline parallel": engine.preflight.pipeline_parallel,
+        "data parallel": engine.preflight.replicas,
+    }
+    if engine.gpus == "all" and math.prod(more.values()) > len(known):
+        asked = " x ".join(f"{what} {size}" for what, size in more.items() if size > 1)
         yield finding(
             "gpu-count",
             FAIL,
-            f"tensor_parallel is {engine.tensor_parallel} and the host has {len(known)} GPUs",
+            f"the engine asks for {asked} GPUs and the host has {len(known)}",
             "lower it, or take another host",
         )
     there = {gpu.get("index") for gpu in known}

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import os
+import re
+import shutil
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
@@ -17,6 +19,9 @@ from sglangctl.util.values import mapping, whole
 
 GLIBC = ((0, 5, 23), (2, 34))
 """The first SGLang known to need it (its wheel is manylinux_2_34), and the version."""
+PYTHON = ((0, 5, 23), (3, 11))
+"""The same of Python."""
+SHM_MIB = 512
 VENV_MIB = 12 * 1024
 """An environment of SGLang with torch for CUDA took 7.6 GB, and pip unpacks beside it."""
 CACHE_MIB = 4 * 1024
@@ -42,6 +47,8 @@ def look(engine: EngineConfig, facts: Mapping[str, Any], paths: Paths) -> Iterat
     yield from disks(engine, mapping(facts.get("disks")))
     yield from memory(engine, facts)
     yield from libc(engine, _libc())
+    yield from python(engine)
+    yield from shared_memory(engine, paths.root / "dev/shm")
     yield from reboot(paths.root / "run/reboot-required")
     if engine.preflight.device != "cpu":
         yield from upgrades.look(paths.root)
@@ -104,6 +111,40 @@ def libc(engine: EngineConfig, found: tuple[int, ...] | None) -> Iterator[Findin
             f"glibc is {'.'.join(map(str, found))}",
             "take a host with a newer distribution (Debian 12, Ubuntu 22.04)",
             f"{'.'.join(map(str, lowest))} or newer for SGLang {engine.version}",
+        )
+
+
+def python(engine: EngineConfig) -> Iterator[Finding]:
+    """By the name that the interpreter's links end in: it is not run."""
+    since, lowest = PYTHON
+    program = shutil.which(engine.preflight.python)
+    named = re.fullmatch(r"python(3\.\d+)", Path(os.path.realpath(program or "")).name)
+    if named and parts(engine.version) >= since and parts(named[1]) < lowest:
+        yield finding(
+            "host-python",
+            FAIL,
+            f"{engine.preflight.python} is Python {named[1]}",
+            "install a newer Python, and name it: `install: {python: python3.12}`",
+            f"{'.'.join(map(str, lowest))} or newer for SGLang {engine.version}",
+        )
+
+
+def shared_memory(engine: EngineConfig, folder: Path) -> Iterator[Finding]:
+    """NCCL's ranks exchange data through /dev/shm where they have no peer-to-peer access."""
+    if engine.tensor_parallel < 2 or engine.preflight.device == "cpu":
+        return
+    try:
+        found = os.statvfs(folder)
+    except OSError:
+        return  # another root (tests): every Linux has it
+    free = found.f_bavail * found.f_frsize >> 20
+    if free < SHM_MIB:
+        yield finding(
+            "host-shm",
+            WARN,
+            f"{free} MiB are free in {folder}",
+            f"ls -lS {folder} | head; mount -o remount,size=50% {folder}",
+            f"{SHM_MIB} MiB",
         )
 
 

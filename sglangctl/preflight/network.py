@@ -8,16 +8,19 @@ from typing import Any
 from sglangctl.diagnosis.finding import FAIL, WARN, Finding
 from sglangctl.preflight.catalog import finding
 from sglangctl.preflight.fit import leaving
+from sglangctl.proc import addresses
 from sglangctl.state.config import EngineConfig
 from sglangctl.util.values import mapping, mappings
 
 LOCAL = ("localhost", "::1")
+EVERYWHERE = ("0.0.0.0", "::")
 
 
 def look(engine: EngineConfig, facts: Mapping[str, Any]) -> Iterator[Finding]:
     """Somebody listens on one of the engine's ports who is there after the switch too (SGLang
     itself notices that only after the whole load); everybody can send requests."""
     if not engine.preflight.authenticated and not _is_local(engine.listen):
+        yield from _exposed(engine)
         yield finding(
             "listener-open",
             WARN,
@@ -48,6 +51,21 @@ def look(engine: EngineConfig, facts: Mapping[str, Any]) -> Iterator[Finding]:
             if ours is None
             else f"choose another `port`; if {ours} is not in the inventory any more: `was: {ours}` where "
             f"{engine.name} is its new name, else deploy with --data prune=yes, which removes it",
+        )
+
+
+def _exposed(engine: EngineConfig) -> Iterator[Finding]:
+    everywhere = engine.listen in EVERYWHERE
+    known = addresses.public() if everywhere else [engine.listen]
+    reached = [one for one in known if addresses.is_public(one)]
+    if reached:
+        yield finding(
+            "listener-exposed",
+            FAIL,
+            f"the engine listens on {', '.join(reached)}, which the internet may reach, and has no "
+            "api_key",
+            "set `api_key: {file: ...}`, or listen on a private address; where a firewall is in "
+            "front: `preflight: {ignore: [listener-exposed]}`",
         )
 
 

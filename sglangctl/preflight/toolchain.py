@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import os
+import re
 import shutil
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 
 from sglangctl.diagnosis.finding import FAIL, WARN, Finding
@@ -16,12 +17,17 @@ from sglangctl.sgl_kernel import venv as venvs
 from sglangctl.sgl_kernel.build import toolkit
 from sglangctl.sgl_kernel.venv import Torch
 from sglangctl.state.config import EngineConfig
+from sglangctl.systemd import confined
 from sglangctl.util.errors import Unusable
+from sglangctl.util.plain_files import read_text
 
 JIT_SINCE = (0, 5, 16)
 """Of SGLang: this one was seen to end where ninja was missing (measured on two H200s)."""
 SM120 = "12."
 SM120_NVCC = (12, 9)
+CHOOSE = ("NVCC_CCBIN", "NVCC_PREPEND_FLAGS", "NVCC_APPEND_FLAGS", "CUDAHOSTCXX")
+"""With one of them nvcc may take another compiler, or none of its checks."""
+ASK_S = 30.0
 COMPILERS = ("c++", "g++", "clang++")
 
 
@@ -36,11 +42,15 @@ def look(engine: EngineConfig, venv: str, release: Path) -> list[Finding]:
     except OSError:
         environment = {}
     capabilities = {gpu.compute_capability or "" for gpu in gpus.sample() or ()}
+    path, found = environment.get("PATH", os.defpath), toolkit.find(environment)
+    chosen = any(name in environment for name in CHOOSE)
     return list(
         judge(
             engine,
-            environment.get("PATH", os.defpath),
-            _nvcc(environment),
+            path,
+            found.release if found else None,
+            newest_gcc(Path(found.home)) if found and not chosen else None,
+            _gcc(path),
             torch.cuda_major,
             capabilities,
         )
@@ -51,12 +61,15 @@ def judge(
     engine: EngineConfig,
     path: str,
     nvcc: str | None,
+    newest_gcc: int | None,
+    gcc: int | None,
     torch_cuda: int | None,
     capabilities: Iterable[str],
 ) -> Iterator[Finding]:
     """Pure but for looking programs up on `path`.
 
     + nvcc: its release, `13.0`; None: there is none
+    + newest_gcc: the major version of GCC up to which nvcc takes it; gcc: the one on `path`
     + torch_cuda: the major version of CUDA that the engine's torch is built for
     + capabilities: of the host's GPUs, `12.0`
     """
@@ -68,6 +81,14 @@ def judge(
         fix = "apt-get install g++"
         seen = f"no C++ compiler is on the unit's PATH ({path})"
         yield finding("toolchain-compiler", level, seen, fix)
+    elif gcc is not None and newest_gcc is not None and gcc > newest_gcc:
+        yield finding(
+            "toolchain-compiler",
+            level,
+            f"g++ is {gcc}, and nvcc refuses what is newer than {newest_gcc}",
+            f"apt-get install g++-{newest_gcc}, and set `environment: {{NVCC_CCBIN: "
+            f"/usr/bin/g++-{newest_gcc}}}`",
+        )
     if nvcc is None:
         yield finding(
             "toolchain-nvcc",
@@ -95,9 +116,29 @@ def judge(
         )
 
 
-def _nvcc(environment: Mapping[str, str]) -> str | None:
-    found = toolkit.find(environment)
-    return found.release if found else None
+def newest_gcc(home: Path) -> int | None:
+    """What the toolkit's own check of its host compiler takes at most."""
+    try:
+        text = read_text(home / "include/crt/host_config.h")
+    except OSError:
+        return None
+    found = re.search(r"^#if __GNUC__ > (\d{1,3})\s*$", text, re.M)
+    return int(found[1]) if found else None
+
+
+def _gcc(path: str) -> int | None:
+    """The major version of the GCC that nvcc would take; None for none and for clang."""
+    program = shutil.which("g++", path=path)
+    if program is None:
+        return None
+    # Not with root's rights: the engine's environment comes first on that path.
+    user = "nobody" if os.geteuid() == 0 else None
+    try:
+        ended = confined.run([program, "-dumpfullversion"], user, limit_s=ASK_S)
+    except (OSError, KeyError):
+        return None
+    found = re.match(rb"(\d{1,3})\.", ended.stdout)
+    return int(found[1]) if found and ended.returncode == 0 else None
 
 
 def _torch(venv: str) -> Torch | None:

@@ -148,6 +148,10 @@ class Preflight:
     """The flag mem-fraction-static."""
     context_length: int | None = None
     kv_cache_dtype: str = "auto"
+    replicas: int = 1
+    """Of data parallelism without DP attention: each takes GPUs of its own."""
+    python: str = "python3"
+    """The interpreter that the environment is made with."""
     as_stored: bool = True
     """The weights are as large on the GPUs as their files are: no flag converts or moves them."""
 

@@ -61,7 +61,7 @@ def test_all_that_is_in_the_way_is_told_at_once(engine: EngineConfig, tmp_path: 
     assert "model-00002-of-00003.safetensors is missing" in failed["weights-missing"]
     assert "was not made by sglang-provision" in failed["unit-foreign"]
     assert failed["gpus-held"] == "refused\n  who"
-    assert failed["gpu-count"] == "tensor_parallel is 4 and the host has 1 GPUs"
+    assert failed["gpu-count"] == "the engine asks for tensor_parallel 4 GPUs and the host has 1"
     assert failed["port-taken"] == "port 8000 is held by sshd (pid 46, ssh.service)"
     assert len(failed) == 5
     assert all(one.source for one in found.values())

@@ -225,6 +225,65 @@ def test_an_open_listener_without_a_key_is_a_warning() -> None:
     assert levels(network.look(replace(NEW, listen="0.0.0.0"), {})) == {}
 
 
+def test_an_engine_without_a_key_on_a_public_address(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(network.addresses, "public", lambda: ["8.8.4.4"])
+    nobody = Preflight(authenticated=False)
+    for listen, exposed in (
+        ("0.0.0.0", True),
+        ("::", True),
+        ("8.8.4.4", True),
+        ("10.0.0.1", False),
+        ("127.0.0.1", False),
+        ("gpu1", False),
+    ):
+        found = levels(network.look(replace(NEW, listen=listen, preflight=nobody), {}))
+        assert found.get("listener-exposed") == ("fail" if exposed else None), listen
+        assert not levels(network.look(replace(NEW, listen=listen), {}))
+
+
+@pytest.mark.parametrize(
+    ("python", "version", "wanted"),
+    [
+        ("python3.9", "0.5.23", {"host-python": "fail"}),
+        ("python3.9", "0.5.16", {}),
+        ("python3.12", "0.5.23", {}),
+        ("python3", "0.5.23", {}),
+        ("python-none", "0.5.23", {}),
+    ],
+)
+def test_the_interpreter_by_the_name_of_its_file(
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    python: str,
+    version: str,
+    wanted: dict[str, str],
+) -> None:
+    for name in ("python3.9", "python3.12"):
+        (tmp_path / name).write_text("")
+        (tmp_path / name).chmod(0o755)
+    (tmp_path / "python3").symlink_to("python3.12")
+    monkeypatch.setenv("PATH", str(tmp_path))
+    engine = replace(NEW, version=version, preflight=Preflight(python=python))
+    assert levels(host.python(engine)) == wanted
+
+
+def test_shared_memory_for_several_ranks(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    two = replace(NEW, tensor_parallel=2)
+    assert levels(host.shared_memory(two, tmp_path / "gone")) == {}
+    monkeypatch.setattr(host, "SHM_MIB", 1)
+    assert levels(host.shared_memory(two, tmp_path)) == {}
+    monkeypatch.setattr(host, "SHM_MIB", 1 << 40)
+    assert levels(host.shared_memory(two, tmp_path)) == {"host-shm": "warn"}
+    assert levels(host.shared_memory(NEW, tmp_path)) == {}
+
+
+def test_all_ranks_are_counted() -> None:
+    two = replace(NEW, tensor_parallel=2, preflight=Preflight(pipeline_parallel=2, replicas=2))
+    (found,) = gpus.count(two, EIGHT[:7])
+    assert "tensor_parallel 2 x pipeline parallel 2 x data parallel 2 GPUs" in found.seen
+    assert not list(gpus.count(two, EIGHT))
+
+
 def test_a_derived_port_that_is_taken() -> None:
     spec = spec_of("port: 8000\nflags: {enable-dp-attention: true}\n")
     ports = spec.preflight.derived_ports

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import shutil
 import subprocess
 import sys
 from collections.abc import Callable
@@ -22,6 +23,7 @@ from sglangctl.state.config import EngineConfig, Preflight
 from sglangctl.state.paths import Paths
 from sglangctl.util.errors import Unusable
 from tests.support.engine_config import ENGINE
+from tests.support.holding import passable
 from tests.support.inventory_case import engine as spec_of
 from tests.support.safetensors_files import shards
 
@@ -336,12 +338,58 @@ def test_the_toolchain_on_the_units_path(
 ) -> None:
     path = tools(tmp_path / "bin", *names)
     engine = replace(ENGINE, version="0.5.23")
-    found = list(toolchain.judge(engine, path, nvcc, torch, [capability]))
+    found = list(toolchain.judge(engine, path, nvcc, 15, 12, torch, [capability]))
     assert {one.id: one.level for one in found} == wanted
     older = replace(ENGINE, version="0.5.9")
-    levels = {one.level for one in toolchain.judge(older, path, nvcc, torch, ["9.0"])}
+    levels = {one.level for one in toolchain.judge(older, path, nvcc, 11, 12, torch, ["9.0"])}
     assert levels <= {"warn"}
     assert toolchain.look(CPU, VENV, tmp_path) == []
+
+
+@pytest.mark.parametrize(
+    ("newest", "gcc", "wanted"),
+    [(15, 15, {}), (14, 15, {"toolchain-compiler": "fail"}), (None, 15, {}), (14, None, {})],
+)
+def test_a_compiler_that_is_too_new_for_nvcc(
+    tmp_path: Path, newest: int | None, gcc: int | None, wanted: dict[str, str]
+) -> None:
+    path = tools(tmp_path / "bin", "ninja", "g++")
+    engine = replace(ENGINE, version="0.5.23")
+    found = list(toolchain.judge(engine, path, "13.0", newest, gcc, 13, ["12.0"]))
+    assert {one.id: one.level for one in found} == wanted
+    assert all("g++-14" in one.fix for one in found)
+
+
+HOST_CONFIG = """\
+#if defined(__GNUC__)
+
+#if __GNUC__ > 15
+
+#error -- unsupported GNU version! gcc versions later than 15 are not supported!
+
+#endif /* __GNUC__ > 15 */
+"""
+"""Of CUDA 13.0."""
+
+
+def test_what_nvcc_takes_at_most(tmp_path: Path) -> None:
+    assert toolchain.newest_gcc(tmp_path) is None
+    file = tmp_path / "include/crt/host_config.h"
+    file.parent.mkdir(parents=True)
+    file.write_text(HOST_CONFIG)
+    assert toolchain.newest_gcc(tmp_path) == 15
+    file.write_text("#if __GNUC__ > x\n")
+    assert toolchain.newest_gcc(tmp_path) is None
+
+
+def test_the_version_of_the_compiler_on_the_path(tmp_path: Path) -> None:
+    for words, found in (("13.3.0", 13), ("clang", None), ("", None)):
+        folder = Path(tools(tmp_path / f"bin-{words}", "g++"))
+        (folder / "g++").write_text(f"#!/bin/sh\necho '{words}'\n")
+        with passable() as place:
+            shutil.copy(folder / "g++", place / "g++")
+            assert toolchain._gcc(str(place)) == found
+    assert toolchain._gcc(str(tmp_path)) is None
 
 
 def test_an_environment_without_torch_compiles_nothing(
