@@ -13,7 +13,7 @@ import sys
 from collections.abc import Iterable
 from functools import wraps
 from pathlib import PurePath
-from typing import Any
+from typing import Any, ClassVar
 
 import click
 from pyinfra import logger
@@ -53,8 +53,10 @@ def needed() -> Need | None:
 
 def mistakes_of(host: Host) -> list[Mistake]:
     """What is wrong with a host in the inventory; empty for a host of another inventory."""
-    found = host.data.get(DATA)
-    return [one for one in found or () if isinstance(one, Mistake)] + unrendered(host)
+    if host.name not in _Run.mistakes:
+        found = [one for one in host.data.get(DATA) or () if isinstance(one, Mistake)]
+        _Run.mistakes[host.name] = found + unrendered(host)
+    return _Run.mistakes[host.name]
 
 
 def unrendered(host: Host) -> list[Mistake]:
@@ -81,11 +83,14 @@ class _Run:
 
     need: Need | None = None
     told = False
+    mistakes: ClassVar[dict[str, list[Mistake]]] = {}
+    """By host's name: they are asked for more than once, and rendering takes a while."""
 
 
 def guard() -> None:
     """Have every connection of this process made by the rules above."""
     _Run.need, _Run.told = needed(), False
+    _Run.mistakes.clear()
     Plan.dry = bool(called_with("dry"))
     without_colour()
     if hasattr(Host.connect, "__wrapped__"):

@@ -9,7 +9,6 @@ from pyinfra.api import FunctionCommand, Host, State
 from pyinfra.context import host
 
 from roles.readiness import follow, results
-from roles.readiness.reachable import reach
 from roles.readiness.subject import Subject
 from roles.remote import follow as remote_follow
 from roles.remote.failing import HostFailed, checked, say
@@ -110,6 +109,9 @@ def reached(subject: Subject, settled: Callable[[], bool]) -> Commands:
         return
 
     def run(state: State, host: Host) -> None:
+        # With an HTTP client, which most runs have no use for.
+        from roles.readiness.reachable import reach
+
         before = known(host, subject.name)
         with interruptible():
             found = reach(subject, proven=before is not None and before.exit == 0)

@@ -31,7 +31,7 @@ from roles.stages.fitness import host_is_fit, inventory_is_right
 from roles.stages.needed import PLACES, PROGRAMS
 from sglangctl.preflight.host import folders as host_folders
 from sglangctl.state.paths import NAME
-from sglangctl.systemd.unit_names import RESUME, watch_unit
+from sglangctl.systemd.unit_names import RESUME, RESUME_AT_BOOT, watch_unit
 
 CANNOT_RENDER = (TemplateError, ValueError, OSError)
 """What `make` raises."""
@@ -57,7 +57,7 @@ class DesiredHost:
     @cached_property
     def request(self) -> dict[str, Any]:
         """What the probe is asked for."""
-        ours = (program.path(), program.FOLDER, program.LINK)
+        ours = (program.path(), program.FOLDER, program.LINK, RESUME_AT_BOOT)
         files: dict[str, str | None] = dict.fromkeys(ours)
         items: list[Managed] = list(self.managed)
         for engine in self.engines:

@@ -4,16 +4,18 @@ from __future__ import annotations
 
 from typing import Any
 
-from pyinfra.context import host
+from pyinfra.context import host, state
 
 from roles.inventory.errors import Need
 from roles.remote.failing import WRONG, fail_host
 from roles.report.report import report_once
+from roles.stages.deploy_file import as_module
 
 
 def inventory_is_right(deploy: str, need: Need) -> bool:
     """Whether nothing that is needed is wrong in the inventory; else the host has failed."""
     report_once(deploy)
+    as_module(state.current_deploy_filename)
     mistakes = host.data.get("sglang_mistakes")
     if mistakes is None:
         fail_host(

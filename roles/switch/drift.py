@@ -23,7 +23,7 @@ from roles.switch.decision import Decide
 from roles.switch.effects import restarts, rights_only
 from sglangctl.switch.back import RUNNING
 from sglangctl.systemd.unit import ENABLED
-from sglangctl.systemd.unit_names import engine_unit
+from sglangctl.systemd.unit_names import RESUME, RESUME_AT_BOOT, engine_unit
 
 MORE_S = 60.0
 """For freeing beyond the stop of a unit."""
@@ -36,7 +36,7 @@ class Drift:
     replaced: tuple[str, ...] = ()
     """Of units that the engine replaces: they run or are enabled again."""
     disabled: tuple[str, ...] = ()
-    """Of the engine's own unit: it does not start at boot."""
+    """Of the engine's own unit, and of what looks for an interrupted switch: it does not start at boot."""
     unit: tuple[str, ...] = ()
     """Of the engine's own unit: edited in what the running process has not read."""
     rights: tuple[Change, ...] = ()
@@ -77,6 +77,10 @@ def drift(engine: DesiredEngine, facts: JSON) -> Drift:
     """All of it for one engine. Pure; says nothing where it has to be switched."""
     about = engine_facts(facts, engine.name)
     found = drift_of(about, engine.name)
+    if (facts["files"].get(RESUME_AT_BOOT) or {}).get("kind") == "absent":
+        found = replace(
+            found, disabled=(*found.disabled, f"{RESUME} does not start at boot: enable it")
+        )
     unit = engine.installed_unit(facts)
     edited = change(unit, facts["files"][unit.path])
     told = []

@@ -93,8 +93,9 @@ def enable_resume() -> None:
 
 
 def enable(engine: EngineConfig) -> None:
-    """From now on the engine and its watch start at boot."""
-    _call("enable", "--quiet", "--", watch_unit(engine.name), engine.unit)
+    """From now on the engine and its watch start at boot, and before them what looks for an
+    interrupted switch."""
+    _call("enable", "--quiet", "--", watch_unit(engine.name), engine.unit, RESUME)
 
 
 def disable_unproven(engine: EngineConfig, to: str, paths: Paths) -> bool:

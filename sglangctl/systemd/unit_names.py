@@ -6,6 +6,8 @@ import re
 
 RESUME = "sglangctl-resume.service"
 """At boot: puts back what ran before a switch that did not come to its end."""
+RESUME_AT_BOOT = f"/etc/systemd/system/multi-user.target.wants/{RESUME}"
+"""The link for which systemd starts it at boot."""
 SWITCH = "sglangctl-switch.service"
 """Transient, of a switch that was started with --detach."""
 SWITCH_DROP_IN = "50-sglangctl-switch.conf"

@@ -6,7 +6,11 @@ from typing import Any
 
 import pytest
 
-from roles.switch.drift import drift_of
+from roles.engine.desired import desired_engine
+from roles.host.managed import ManagedFile
+from roles.switch.drift import drift, drift_of
+from sglangctl.systemd.unit_names import RESUME_AT_BOOT
+from tests.support.inventory_case import engine_text, load, only
 
 RUNS = {"ActiveState": "active", "UnitFileState": "enabled"}
 DOWN = {"ActiveState": "inactive", "UnitFileState": "disabled"}
@@ -50,3 +54,25 @@ def test_a_unit_of_ours_that_was_disabled_is_enabled() -> None:
 def test_a_unit_that_a_failed_switch_disabled_stays_disabled() -> None:
     about = {"unit": {**RUNS, "UnitFileState": "disabled"}, "state": {"phase": "failed"}}
     assert drift_of(about, "chat").lines == []
+
+
+@pytest.mark.parametrize(("kind", "lines"), [("absent", 1), ("link", 0)])
+def test_what_looks_for_an_interrupted_switch_starts_at_boot(kind: str, lines: int) -> None:
+    entry = only(load(engine_text("port: 8000\n")))
+    assert entry.spec is not None
+    engine = desired_engine(entry.spec.engines[0])
+    files = {
+        one.path: as_wanted(one)
+        for one in [*engine.live_files.values(), *engine.unit_files.values()]
+    }
+    files[RESUME_AT_BOOT] = {"kind": kind}
+    facts = {"files": files, "engines": {engine.name: {"unit": RUNS}}}
+    found = drift(engine, facts).lines
+    assert len(found) == lines
+    assert all("sglangctl-resume.service does not start at boot" in one for one in found)
+
+
+def as_wanted(item: ManagedFile) -> dict[str, Any]:
+    """What the probe says of a file that is as it should be."""
+    rights = {"mode": item.mode, "owner": item.owner, "group": item.group}
+    return {"kind": "file", "sha256": item.sha256, **rights}
