@@ -1,6 +1,7 @@
 """Return when an engine serves (0), or when its start has failed (1, with the cause).
 
-ExecStartPost of the engine's unit, so that "active" means serving. It reads the watch's verdicts on
+ExecStartPost of the engine's unit, so that "active" means serving; there it ends what is left of a
+start that has failed (readiness.limits.stop_starting_s). It reads the watch's verdicts on
 this very run. Where no watch runs, it looks for itself and writes nothing. It ends when the main
 process is gone: else the unit would stay "activating" for ever. SIGTERM (the unit is being
 stopped) is a success. Exit status 2: could not wait (no such engine, nothing to read).
@@ -16,6 +17,7 @@ from collections.abc import Sequence
 from types import FrameType
 
 from sglangctl.engine import run as runs
+from sglangctl.engine.ending import end
 from sglangctl.report.waiting import Waiting, failure, never_ran
 from sglangctl.state.config import load_engine
 from sglangctl.state.paths import Paths
@@ -45,7 +47,12 @@ def run(args: argparse.Namespace) -> int:
             return _ended(lines)
     if found is None:
         return _ended([f"{config.name} does not run: its main process is gone"])
-    return _ended(failure(config, Waiting(config, paths, found).until_decided()))
+    assessment = Waiting(config, paths, found).until_decided()
+    status = _ended(failure(config, assessment))
+    # As ExecStartPost: the verdict is certain, and systemd would wait for what is left.
+    if status and pid and not args.pid and not assessment.stopped_by:
+        end(found, config.limits.stop_starting_s)
+    return status
 
 
 def _ended(failed: Sequence[str]) -> int:

@@ -19,7 +19,7 @@ gpu      gpus: memory_used_mib, memory_total_mib, utilization_pct, ours_mib (our
 process  processes: pid, name, state, cpu_s, read_bytes, exit_code (of a zombie), ppid, start (clock
          ticks since boot); frozen (the cgroup is), oom_kills (a counter since the launch: v2
          memory.events oom_kill, v1 memory.oom_control oom_kill)
-socket   port, owner_pid, ours
+socket   port, owner_pid, ours, owner (another one: its name, pid and unit)
 generate status, seconds, text_ok, accept_length, accept_source, model, models, speculative (the algorithm that
          runs, "" for none), speculative_faults, tokens_per_s, error, fault, min_accept_length;
          warm {mode, seconds, limit_s, paths: [{name, first_s, again_s, fault, skipped}]};
@@ -27,7 +27,7 @@ generate status, seconds, text_ok, accept_length, accept_source, model, models, 
 warm     path (that the proof walks now, in words), number, of
 cache    grown (names of the compile caches that have grown since the last look)
 exit     returncode, oom, oom_kills, shm_full, xid
-file     path (the log calls it missing), readable (false: it is there and closed to the engine's user), why
+file     path (the log calls it missing), damage (the model's folder has a file that is not whole: which, and why), readable (false: it is there and closed to the engine's user), why
 step     step: "stop" means that we end it on purpose
 
 The watch writes what the fold says as a `verdict` event, for all who only want to know (summary.Summary):

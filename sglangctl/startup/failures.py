@@ -118,7 +118,7 @@ class Crash:
 
     t: float
     source: str
-    """`bind`, `exception`, `child`, `rank`, `warmup`, `watchdog`, `process` or `exit`."""
+    """`bind`, `held` (the port), `exception`, `child`, `rank`, `warmup`, `watchdog`, `process` or `exit`."""
     text: str
     code: int | None = None
     """Exit status of the process that died, negative for a signal."""

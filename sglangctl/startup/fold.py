@@ -38,6 +38,7 @@ class Startup(State):
         if handler is not None and not (self.launched.other_engine and kind != "launch"):
             self._flush_old()
             handler(self, self.now, event)
+            self._port_is_held()
         return self.judge.assess(self)
 
     def tick(self, t: float) -> Assessment:
@@ -45,6 +46,7 @@ class Startup(State):
         if math.isfinite(t) and t > self.now:
             self.now = t
         self._flush_old()
+        self._port_is_held()
         return self.judge.assess(self)
 
     @property
@@ -53,6 +55,13 @@ class Startup(State):
         return self.judge.due(self)
 
     # Events.
+
+    def _port_is_held(self) -> None:
+        """The engine would find that out only after the whole load, and end two minutes later."""
+        by = self.service.held(self.now)
+        if by and not self.served and self.failures.crash is None and self.exit is None:
+            what = f"port {self.launched.port or ''}".strip()
+            self.failures.died(Crash(self.now, "held", f"{what} is held by {by}"))
 
     def _flush_old(self) -> None:
         lines = self.lines
@@ -152,8 +161,10 @@ class Startup(State):
         self.failures.died(Crash(t, "exit", f"the main process ended with {shown}", code))
 
     def _file(self, t: float, event: dict[str, Any]) -> None:
-        path = text(event.get("path"))
-        if path and event.get("readable") is False and len(self.unreadable) < 64:
+        path, damage = text(event.get("path")), text(event.get("damage"))
+        if damage and len(self.damaged) < 64:
+            self.damaged.append(f"{path}: {damage}")
+        elif path and event.get("readable") is False and len(self.unreadable) < 64:
             self.unreadable[path] = text(event.get("why")) or "it exists and cannot be read"
 
     def _step(self, t: float, event: dict[str, Any]) -> None:

@@ -36,6 +36,8 @@ def root_cause(startup: State, crash: Crash) -> RootCause:
     """The best cause that is known now for `crash`."""
     if crash.source == "bind" and (named := classify(crash.text, startup.context)) is not None:
         return RootCause(named.cause, True, _log(crash.text))
+    if crash.source == "held":
+        return RootCause("port-taken", True, _log(crash.text))
     code = _code(startup, crash)
     own = startup.failures.own
     ended = startup.exit is not None
@@ -58,11 +60,13 @@ def root_cause(startup: State, crash: Crash) -> RootCause:
     if said is not None:
         where = f"{said.rank}: " if said.rank else ""
         seen = [f"log: {where}{printable(said.finding.line)}"]
+        if said.finding.cause in ("weights-corrupt", "weights-missing"):
+            seen = [*map(printable, startup.damaged[:_TELLING]), *seen]
         if said.finding.note:
             seen.append(printable(said.finding.note))
         elif said.finding.vague:
             seen += [line for line in _telling(startup) if line not in seen]
-        return RootCause(said.finding.cause, not said.finding.vague, tuple(seen[: _TELLING + 1]))
+        return RootCause(said.finding.cause, not said.finding.vague, tuple(seen[: 2 * _TELLING]))
     if code == _SIGBUS:
         return _sigbus(startup, crash)
     if outside and code == 0 and startup.served:
@@ -138,6 +142,7 @@ def _sigbus(startup: State, crash: Crash) -> RootCause:
         cause = "kernel-broken"
     elif startup.phases.name == "loading":
         cause = "weights-corrupt"
+        evidence = (*map(printable, startup.damaged[:_TELLING]), *evidence)
     elif event.get("shm_full") is True or not startup.served:
         cause = "shared-memory"
     else:

@@ -21,6 +21,9 @@ STOPPING_S = 2.0
 """After its own word that it stops it may still answer this long."""
 WORKING_S = 15.0
 """A sign of work counts for this long."""
+HELD_S = 10.0
+"""Somebody else has the port this long before the engine binds it: it will not come to serve. What
+a killed start leaves is gone sooner."""
 
 
 class Service:
@@ -36,6 +39,10 @@ class Service:
         self.owner: int | None = None
         self.answered_unidentified = False
         """Something answered on the port that may not be the engine."""
+        self.held_t: float | None = None
+        """Since when somebody else listens on the port ..."""
+        self.held_by = ""
+        """... and who."""
         self.good_t: float | None = None
         """When the last good answer became known."""
         self.proof = ""
@@ -82,6 +89,12 @@ class Service:
         if self.bound_t is None:
             self.bound_t = t
 
+    def held(self, now: float) -> str | None:
+        """Who else has had the port all the time for HELD_S, before the engine bound it."""
+        if self.held_t is None or self.bound_t is not None or now - self.held_t < HELD_S:
+            return None
+        return self.held_by
+
     def socket(self, t: float, event: dict[str, Any], port: int | None) -> bool:
         """A socket event; whether it newly shows that the port is the engine's."""
         number_of = whole(event.get("port"))
@@ -93,6 +106,12 @@ class Service:
         self.ours = ours if isinstance(ours, bool) else None
         if self.owner is None and "owner_pid" in event:
             self.ours = False
+        listens = self.owner is not None or "owner_pid" not in event
+        if ours is False and listens:
+            self.held_t = t if self.held_t is None else self.held_t
+            self.held_by = text(event.get("owner")) or f"pid {self.owner or 'unknown'}"
+        elif self.owner is None or ours:
+            self.held_t = None
         if self.ours and self.bound_t is None:
             self.bound_t = t
             return True

@@ -49,6 +49,8 @@ class State:
         self.cores_t: float | None = None
         self.unreadable: dict[str, str] = {}
         """Files that are there and closed to the engine's user, and why."""
+        self.damaged: list[str] = []
+        """Files of the model that are not whole, and what is wrong with each."""
         self.compiled: tuple[float, tuple[str, ...]] | None = None
         """When a compiler was last seen at work, and which."""
         self.compiling_since = 0.0

@@ -12,6 +12,7 @@ from sglangctl.startup import evidence, progress
 from sglangctl.startup.assessment import Assessment
 from sglangctl.startup.ranks import STOPPED_S
 from sglangctl.startup.root_cause import RootCause, root_cause
+from sglangctl.startup.service import HELD_S
 from sglangctl.startup.state import State
 from sglangctl.util.values import printable
 
@@ -85,6 +86,8 @@ class Judge:
             times.append(crash.t + _HOLD * s.limits.failed_cause_s)
         if s.lines.tail:
             times.append(s.lines.tail_t + 0.5)
+        if s.service.held_t is not None and not s.served and crash is None:
+            times.append(s.service.held_t + HELD_S)
         if s.stopped_t is not None:
             times.append(s.stopped_t + STOPPED_S)
         if self._failed is None:

@@ -11,7 +11,7 @@ from sglangctl.engine.http import Answer
 from sglangctl.engine.port_owner import Owner
 from sglangctl.engine.readiness_facts import Proof
 from sglangctl.gpu import gpus
-from sglangctl.proc import oom, procfs
+from sglangctl.proc import membership, oom, procfs
 from sglangctl.proc.cgroup import CGROUP
 
 SHM_FULL_MIB = 16
@@ -67,6 +67,10 @@ def socket(port: int, owner: Owner | None) -> dict[str, Any]:
         fields["owner_pid"] = owner.pid
     if owner.ours is not None:
         fields["ours"] = owner.ours
+    if owner.ours is False and owner.pid is not None:
+        found, unit = procfs.stat(owner.pid), membership.of(owner.pid).unit
+        if found is not None:
+            fields["owner"] = f"{found.comm} (pid {owner.pid}, {unit or 'no unit'})"
     return fields
 
 
