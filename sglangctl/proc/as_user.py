@@ -8,6 +8,7 @@ import pwd
 import select
 import signal
 import time
+from contextlib import suppress
 from typing import Any, Callable
 
 from sglangctl.util.errors import Unusable
@@ -55,9 +56,17 @@ def within(limit_s: float, question: Callable[[], Any]) -> Any:
 
 
 def _answer(writer: int, entry: pwd.struct_passwd, question: Callable[[], Any]) -> None:
-    """In the child; does not return."""
+    """In the child; does not return. It keeps nothing of ours but `writer`: one that is left behind
+    would hold our caller's pipe open (an SSH session then does not end), and our locks."""
     status = 1
     try:
+        nowhere = os.open(os.devnull, os.O_RDWR)
+        for number in (0, 1, 2):
+            os.dup2(nowhere, number)
+        for name in os.listdir("/proc/self/fd"):
+            if int(name) > 2 and int(name) != writer:
+                with suppress(OSError):
+                    os.close(int(name))
         if entry.pw_uid != os.geteuid():
             os.initgroups(entry.pw_name, entry.pw_gid)
             os.setresgid(entry.pw_gid, entry.pw_gid, entry.pw_gid)

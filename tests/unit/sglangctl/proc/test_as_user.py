@@ -1,0 +1,47 @@
+"""A look that may hang in the kernel: it is left behind, and holds nothing of ours."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from sglangctl.proc import as_user
+
+ROOT = Path(__file__).resolve().parents[4]
+# As on a dead NFS mount: not even SIGKILL ends it.
+HANGS = """
+import fcntl, os, sys, time
+sys.path.insert(0, sys.argv[1])
+from sglangctl.proc import as_user
+lock = os.open(sys.argv[2], os.O_RDWR | os.O_CREAT)
+fcntl.flock(lock, fcntl.LOCK_EX)
+as_user.os.kill = lambda *words: None
+try:
+    as_user.within(0.3, lambda: time.sleep(60))
+except as_user.NoAnswer as error:
+    print(error)
+"""
+
+
+def test_one_that_is_left_behind_holds_neither_our_output_nor_our_locks(tmp_path: Path) -> None:
+    """An SSH session ends when nobody has its pipes open."""
+    lock = tmp_path / "lock"
+    done = subprocess.run(
+        [sys.executable, "-c", HANGS, str(ROOT), str(lock)],
+        capture_output=True,
+        text=True,
+        timeout=30,
+    )
+    assert "may hang" in done.stdout
+    taken = subprocess.run(["flock", "-n", str(lock), "true"], timeout=30)
+    assert taken.returncode == 0
+
+
+def test_answers_come_back(tmp_path: Path) -> None:
+    assert as_user.within(10, lambda: {"a": [1, "é\udce4"]}) == {"a": [1, "é\udce4"]}
+    with pytest.raises(as_user.NoAnswer, match="ended before"):
+        as_user.within(10, lambda: os.listdir(tmp_path / "none"))
