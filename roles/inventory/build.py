@@ -115,7 +115,7 @@ def build_engine(
                 {**profile.flags, **given}.get(flag) is True
                 for flag in ("disable-custom-all-reduce", "enable-p2p-check")
             ),
-            **of_memory(given),
+            **of_flags(given),
         ),
         hardening=engine["hardening"],
     )
@@ -128,9 +128,9 @@ CONVERT = (
 """Flags with which the weights on the GPUs may be smaller than their files."""
 
 
-def of_memory(given: Mapping[str, Any]) -> dict[str, Any]:
-    """What decides how much memory a GPU needs, as fields of Preflight; a value that is none is
-    left out (it is told where flags are looked at)."""
+def of_flags(given: Mapping[str, Any]) -> dict[str, Any]:
+    """What of the flags decides whether a model fits the GPUs, as fields of Preflight; a value that
+    is none is left out (it is told where flags are looked at)."""
 
     def number(*names: str) -> float | None:
         for name in names:
@@ -153,8 +153,15 @@ def of_memory(given: Mapping[str, Any]) -> dict[str, Any]:
         "mem_fraction": fraction if fraction is not None and fraction < 1 else None,
         "context_length": int(number("context-length") or 0) or None,
         "kv_cache_dtype": str(given.get("kv-cache-dtype") or "auto"),
+        "prefill_attention": _named(given, "prefill-attention-backend", "attention-backend"),
+        "decode_graphs": _named(given, "cuda-graph-backend-decode"),
         "as_stored": not any(given.get(flag) for flag in CONVERT),
     }
+
+
+def _named(given: Mapping[str, Any], *flags: str) -> str | None:
+    """The first of these flags that has a value."""
+    return next((str(given[flag]) for flag in flags if given.get(flag)), None)
 
 
 def own_user(name: str) -> str:

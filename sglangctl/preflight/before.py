@@ -6,7 +6,17 @@ from collections.abc import Iterator, Mapping
 from typing import Any
 
 from sglangctl.diagnosis.finding import FAIL, Finding
-from sglangctl.preflight import configs, drafter, files, fit, gpus, host, model, network
+from sglangctl.preflight import (
+    combinations,
+    configs,
+    drafter,
+    files,
+    fit,
+    gpus,
+    host,
+    model,
+    network,
+)
 from sglangctl.preflight.catalog import finding, without_ignored
 from sglangctl.state import ownership
 from sglangctl.state.config import EngineConfig
@@ -31,6 +41,7 @@ def findings(engine: EngineConfig, facts: Mapping[str, Any], paths: Paths) -> li
         *drafter.look(engine, config, others[0] if others else {}),
         *_holders(plan),
         *gpus.look(engine, facts),
+        *combinations.look(engine, config, gpus.chosen(engine, facts)),
         *fit.look(
             engine,
             [one.model.bytes if one.model else 0 for one in looked],

@@ -92,6 +92,11 @@ CHECKS: dict[str, Check] = {
     "model-heads": Check(
         BEFORE, "the ranks can share the attention heads", "SGLang: its models assert it"
     ),
+    "sm120-combination": Check(
+        BEFORE,
+        "model and settings go together on SM120",
+        "SGLang's docs, attention backends; sglang pull request 29580",
+    ),
     "gpu-power-cap": Check(BEFORE, "the power limit is the board's own", "NVML"),
     "gpu-xids": Check(
         BEFORE, "the driver logged no error of the GPUs since the boot", "NVIDIA's Xid catalogue"
@@ -168,6 +173,11 @@ CHECKS: dict[str, Check] = {
     ),
     "engine-version": Check(STAGED, "the installed SGLang is `version`", "the package's metadata"),
     "engine-unchecked": Check(STAGED, "the staged engine could be asked", "this project"),
+    "model-architecture": Check(
+        STAGED,
+        "the installed SGLang has the model that config.json names",
+        "SGLang: model_loader/utils.py falls back to transformers",
+    ),
     "cache-not-writable": Check(
         STAGED, "the engine's user can write to its caches", "SGLang, Triton, torch"
     ),

@@ -20,7 +20,7 @@ from sglangctl.diagnosis.causes import CAUSES
 from sglangctl.diagnosis.classify import Context, classify
 from sglangctl.diagnosis.finding import FAIL, INFO, WARN, Finding
 from sglangctl.masking.masker import Masker, secrets_of
-from sglangctl.preflight import asking, model, toolchain
+from sglangctl.preflight import architecture, asking, model, toolchain
 from sglangctl.preflight.asking import Answer
 from sglangctl.preflight.catalog import finding, without_ignored
 from sglangctl.state import ownership, release
@@ -48,6 +48,7 @@ def findings(
     venv = str(manifest.get("venv"))
     found = list(toolchain.look(engine, venv, paths.releases(engine.name) / digest))
     # The gate `before` has told of the rest; broken since, the engine must not be stopped for them.
+    found += architecture.look(engine, venv)
     looked = model.look(engine, paths, remember=True)
     found += [one for one in model.judge(engine, looked) if one.level == FAIL]
     memory = paths.asked / f"{engine.name}-{_key(engine, digest, Path(venv))}"
