@@ -13,7 +13,7 @@ from roles.switch.decision import decision_of, watch_reasons_of
 from roles.switch.drift import drift
 from roles.switch.ending import ending, own_units
 from roles.switch.values import values
-from sglangctl.switch.back import RUNNING
+from sglangctl.systemd.unit import UP
 from sglangctl.systemd.unit_names import SWITCH_DROP_IN
 from sglangctl.util.values import number
 
@@ -31,7 +31,7 @@ def choice_of(engine: DesiredEngine, managed: Sequence[Managed], facts: JSON, ho
             *(f"its watch restarts: {why}" for why in watch_reasons_of(engine, managed)(facts)),
         ]
         return Choice(engine.name, REPAIR if repairs else STAYS, tuple(repairs), notes=notes)
-    runs = (about.get("unit") or {}).get("ActiveState") in RUNNING
+    runs = (about.get("unit") or {}).get("ActiveState") in UP
     live = (about.get("releases") or {}).get("current")
     changed = changed_against_live(engine, facts) if live is not None else []
     reasons = values(changed) or list(decision.reasons)
@@ -71,7 +71,7 @@ def notes_of(engine: DesiredEngine, facts: JSON) -> tuple[str, ...]:
     if others:
         found.append(f"drop-ins change {engine.spec.unit}, and are left alone: {', '.join(others)}")
     folder = facts["files"].get(engine.spec.log_folder) or {}
-    if folder.get("kind") == "absent" and unit.get("ActiveState") in RUNNING:
+    if folder.get("kind") == "absent" and unit.get("ActiveState") in UP:
         found.append(
             f"{engine.spec.log_folder} was deleted: it is created again, and the engine writes to the "
             "deleted log until its next start"

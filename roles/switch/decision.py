@@ -14,7 +14,7 @@ from roles.remote.snapshot import JSON, engine_facts
 from roles.switch.effects import restarts, rights_only
 from roles.switch.ending import ending, own_units
 from sglangctl.startup.render import stopped
-from sglangctl.switch.back import RUNNING
+from sglangctl.systemd.unit import UP
 from sglangctl.systemd.unit_names import watch_unit
 
 
@@ -76,7 +76,7 @@ def decide(
         )
     if live == wanted and not unit_differs and not changed_files:
         active = unit.get("ActiveState")
-        if active not in RUNNING:
+        if active not in UP:
             by = (engine.get("last") or {}).get("stopped_by")
             ended = f": it was {stopped(by)}" if active and isinstance(by, str) else ""
             reasons.append(f"the unit is {active or 'unknown'}{ended}")
@@ -134,7 +134,7 @@ def decision_of(engine: DesiredEngine) -> Decide:
             differs is not None and restarts(differs),
             under_way=lock.get("engine") == engine.name,
         )
-        runs = (about.get("unit") or {}).get("ActiveState") in RUNNING
+        runs = (about.get("unit") or {}).get("ActiveState") in UP
         plan = (facts.get("plans") or {}).get(engine.name) or {}
         others, own = ending(plan, own_units(engine.spec, facts))
         stops = runs or own > 0 or bool(others)

@@ -21,8 +21,7 @@ from roles.remote.steps import signs_of_life
 from roles.report.result import keep
 from roles.switch.decision import Decide
 from roles.switch.effects import restarts, rights_only
-from sglangctl.switch.back import RUNNING
-from sglangctl.systemd.unit import ENABLED
+from sglangctl.systemd.unit import ENABLED, UP
 from sglangctl.systemd.unit_names import RESUME, RESUME_AT_BOOT, engine_unit
 
 MORE_S = 60.0
@@ -57,7 +56,7 @@ def drift_of(engine: Mapping[str, Any], name: str) -> Drift:
         about = found or {}
         states = [about.get("ActiveState"), about.get("UnitFileState")]
         again = [
-            *(["runs"] if states[0] in RUNNING else []),
+            *(["runs"] if states[0] in UP else []),
             *(["is enabled"] if states[1] in ENABLED else []),
         ]
         if again:

@@ -30,7 +30,6 @@ from sglangctl.util.errors import Failed
 from sglangctl.util.heartbeat import heartbeat
 
 LOOK_S = 0.5
-RUNNING = ("active", "activating", "reloading")
 COMPLETION_S, TOKENS = 60.0, 8
 """For the one completion of an engine of somebody else."""
 

@@ -40,7 +40,7 @@ from sglangctl.switch.journal import Record, journal_of, now
 from sglangctl.switch.outcome import Outcome, follow
 from sglangctl.switch.takeover import Takeover, hand_over
 from sglangctl.systemd import systemctl
-from sglangctl.systemd.unit import find
+from sglangctl.systemd.unit import UP, find
 from sglangctl.util import os_errors
 from sglangctl.util.errors import Failed
 
@@ -174,7 +174,7 @@ def switch(
 def would_go_back_to(engine: EngineConfig, plan: Plan, paths: Paths) -> before.Before:
     """What a switch with this plan would go back to, for a plan. Read-only."""
     units = [step for step in plan.units_to_stop if step.unit != engine.unit]
-    stopped = tuple(step.unit for step in units if step.active_state in back.RUNNING)
+    stopped = tuple(step.unit for step in units if step.active_state in UP)
     state = _with_known(engine.name, _here(engine, plan, stopped, paths), paths)
     return before.of(state, plan, engine.rollback)
 
@@ -191,7 +191,7 @@ def _recorded(engine: EngineConfig, plan: Plan, say: Say, paths: Paths) -> State
             + (f", serves {', '.join(one.models)}" if one.models else "")
         )
     file = paths.engine_json(engine.name)
-    stopped = tuple(one.unit for one in found if one.active_state in back.RUNNING)
+    stopped = tuple(one.unit for one in found if one.active_state in UP)
     here = replace(
         _here(engine, plan, stopped, paths),
         time=now(),
@@ -208,7 +208,7 @@ def _here(engine: EngineConfig, plan: Plan, stopped: tuple[str, ...], paths: Pat
     return State(
         phase="switching",
         came_from=release.link_target(engine.name, "current", paths),
-        was_running=unit is not None and unit.active in back.RUNNING,
+        was_running=unit is not None and unit.active in UP,
         stopped=stopped,
         containers=tuple(
             {"id": box.id, "name": box.name, "command": box.command}

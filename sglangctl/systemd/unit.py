@@ -41,6 +41,9 @@ PROPERTIES = (
 )
 ENABLED = ("enabled", "enabled-runtime")
 RUNNING = ("active", "activating", "deactivating", "reloading", "refreshing")
+"""A process of the unit may be there."""
+UP = ("active", "activating", "reloading")
+"""It runs, and was not told to stop."""
 CLD_EXITED = 1
 """ExecMainCode: 1 exited, 2 killed, 3 dumped (waitid(2))."""
 

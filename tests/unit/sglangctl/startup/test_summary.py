@@ -59,6 +59,8 @@ def test_durations_add_up_and_leave_serving_out() -> None:
 
 def test_the_present_phase_lasts_until_now() -> None:
     summary = told((0, "launching"), (2, "loading"))
+    summary.tick(2.25)
+    assert summary.durations() == {"launching": 2, "loading": 0.25}
     summary.tick(9)
     assert summary.durations() == {"launching": 2, "loading": 7}
     assert summary.served_after() is None

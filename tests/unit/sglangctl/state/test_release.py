@@ -7,12 +7,14 @@ from pathlib import Path
 
 import pytest
 
+from sglangctl.proc import command
 from sglangctl.state import release
 from sglangctl.state.files import link_atomic
 from sglangctl.state.ownership import MARKER
 from sglangctl.state.paths import Paths
 from sglangctl.state.release import State
 from sglangctl.switch.transaction import commit
+from sglangctl.systemd import systemctl
 from sglangctl.util.errors import Failed
 
 DIGEST = "ab" * 32
@@ -202,3 +204,20 @@ def test_a_release_as_old_as_the_deploy_is_another_s(tmp_path: Path) -> None:
     staged_at = release.staged_at("kimi", DIGEST, paths)
     assert release.prune("kimi", paths, before=staged_at) == []
     assert release.prune("kimi", paths, before=staged_at + 0.01) == [DIGEST]
+
+
+@pytest.mark.parametrize(
+    ("line", "counts"),
+    [
+        ("sglang-watch@a.service: Command /x is not executable", True),
+        ("/lib/systemd/system/others.service:7: Unknown key name 'Typo'", False),
+    ],
+)
+def test_what_systemd_says_of_others_units_is_no_complaint(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, line: str, counts: bool
+) -> None:
+    unit = tmp_path / "unit"
+    unit.write_text("[Service]\n")
+    monkeypatch.setattr(systemctl, "version", lambda: None)
+    monkeypatch.setattr(command, "run", lambda argv, limit_s: command.Result(0, "", f"{line}\n"))
+    assert release.verify_unit(unit, "a.service") == ([line] if counts else [])
