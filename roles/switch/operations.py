@@ -8,8 +8,8 @@ from typing import Any
 
 from pyinfra.context import host, state
 
-from roles.engine.desired import DesiredEngine
-from roles.host.managed import changes
+from roles.engine.desired import DesiredEngine, changed_against_live
+from roles.host.managed import Change, change, changes
 from roles.host.operations import describe
 from roles.remote import follow, program
 from roles.remote.failing import HostFailed, say
@@ -18,7 +18,7 @@ from roles.remote.operation import Commands, operation, planned, read, show, wil
 from roles.remote.over_link import over_link
 from roles.remote.program import PYTHON
 from roles.remote.snapshot import JSON, engine_facts, forget
-from roles.report.result import BACK, SWITCHES, record
+from roles.report.result import BACK, SWITCHES, keep, record
 from roles.switch.blockers import blockers
 from roles.switch.decision import Decide, Decision
 from roles.switch.outcome import others_of, result_of
@@ -135,9 +135,12 @@ def switched(
         if goes_with_switch(facts, engine, decision)
         else []
     )
+    edited = edited_by_hand(engine, facts)
+    for one in edited:
+        keep(state.inventory.get_host(host.name), f"{one.item.path} as found", list(one.diff))
     show(
         [
-            *describe(found, bool(state.config.DIFF)),
+            *describe([*edited, *found], bool(state.config.DIFF)),
             f"restart of {name}: {decision}",
             *plan_lines(facts, name),
             *planned(way_back(facts, name, digest)),
@@ -167,6 +170,17 @@ def switched(
 
     yield over_link(run, sudo, "interrupted: the switch continues on the host; deploy again")
     forget()
+
+
+def edited_by_hand(engine: DesiredEngine, facts: JSON) -> list[Change]:
+    """What somebody changed in the live release or its unit, which the switch writes anew: known where
+    the live release is the wanted one. Its diff is shown and goes to the report."""
+    releases = engine_facts(facts, engine.name).get("releases") or {}
+    if releases.get("current") != engine.release.digest:
+        return []
+    unit = engine.installed_unit(facts)
+    found = [change(unit, facts["files"][unit.path]), *changed_against_live(engine, facts)]
+    return [one for one in found if one is not None and one.diff]
 
 
 def goes_with_switch(facts: JSON, engine: DesiredEngine, decision: Decision) -> bool:

@@ -13,10 +13,14 @@ import time
 from collections.abc import Iterator
 from pathlib import Path
 
+from sglangctl.engine import deleted_log
 from sglangctl.masking.masker import Masker
+from sglangctl.state import starts
 from sglangctl.state.config import require_known
 from sglangctl.state.paths import Paths
 from sglangctl.state.release import all_secrets
+from sglangctl.state.slots import live_unit
+from sglangctl.systemd.unit import find
 from sglangctl.util.errors import Unusable
 from sglangctl.util.terminal import escaped, without_ansi
 from sglangctl.watch.logtail import Logtail
@@ -45,10 +49,17 @@ def run(args: argparse.Namespace) -> int:
     require_known(args.name, paths)
     file = paths.engine_log(args.name)
     masker = Masker(all_secrets(args.name, paths))
-    if not file.exists() and not args.follow:
-        raise Unusable(
-            f"{file} does not exist: {args.name} was never started, see: sglangctl status"
-        )
+    if not file.exists():
+        unit = live_unit(args.name, paths)
+        running = find(unit)
+        deleted = deleted_log.still_written(running.main_pid, file) if running else None
+        if deleted is not None:
+            print(f"sglangctl logs: {deleted_log.sentence(file, unit)}", file=sys.stderr)
+            file = deleted
+        elif not args.follow:
+            never = starts.latest(args.name, paths) is None
+            why = f"{args.name} was never started" if never else "it was deleted"
+            raise Unusable(f"{file} does not exist: {why}, see: sglangctl status {args.name}")
     # What is written meanwhile is the follower's: nothing is shown twice or left out.
     end = file.stat().st_size if file.exists() else None
     if end is not None:

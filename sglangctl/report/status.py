@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from sglangctl.diagnosis.outcomes import PROVEN, SERVED
+from sglangctl.engine import deleted_log
 from sglangctl.startup import render
 from sglangctl.startup.summary import Summary
 from sglangctl.state import journal, release, starts
@@ -119,6 +120,9 @@ def look(engine: EngineConfig, paths: Paths) -> EngineStatus:
         notes += unproven(engine, told)
     if unit and unit.drop_ins:
         notes.append(f"drop-ins change {engine.unit}: {', '.join(unit.drop_ins)}")
+    log = paths.engine_log(engine.name)
+    if unit and unit.running and deleted_log.still_written(unit.main_pid, log):
+        notes.append(deleted_log.sentence(log, engine.unit))
     began_s, judged_s = told.get("serving_s"), told.pop("judged_s", None)
     if outcome in ("unresponsive", "stalled") and not (unit and unit.down):
         began_s = judged_s

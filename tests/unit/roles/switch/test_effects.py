@@ -12,6 +12,7 @@ from roles.switch.choosing import choice_of
 from roles.switch.decision import decision_of
 from roles.switch.drift import drift
 from roles.switch.effects import RELOADED
+from roles.switch.operations import edited_by_hand
 from tests.support.host_facts import facts_of
 from tests.support.inventory_case import engine
 
@@ -81,3 +82,13 @@ def test_a_reload_that_is_due_restarts_nothing() -> None:
     facts = facts_of(WANTED, unit=unit)
     assert not restarts(facts)
     assert "reload, no restart" in drift(WANTED, facts).unit[0]
+
+
+def test_what_is_overwritten_is_known_as_somebody_left_it() -> None:
+    """Only where nothing else differs: else it could be the inventory's own change."""
+    facts = edited(f"{UNIT.masked}User=root\n")
+    (unit,) = edited_by_hand(WANTED, facts)
+    assert unit.item.path == UNIT.path and any("User=root" in line for line in unit.diff)
+    assert edited_by_hand(WANTED, facts_of(WANTED)) == []
+    facts["engines"][WANTED.name]["releases"]["current"] = "b" * 64
+    assert edited_by_hand(WANTED, facts) == []

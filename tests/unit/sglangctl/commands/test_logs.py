@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import os
+import shutil
 import subprocess
 import sys
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -12,6 +14,7 @@ import pytest
 from sglangctl import cli
 from sglangctl.commands import logs
 from sglangctl.state.paths import Paths
+from tests.support.units import unit
 
 
 @pytest.fixture
@@ -145,3 +148,42 @@ def test_a_long_line_is_shown_to_its_end(log: Path, capsys: pytest.CaptureFixtur
     first, last = output(capsys)
     assert last == "last" and first.endswith("xx ***") and first.startswith("[sglangctl: ")
     assert len(first) < 70_000
+
+
+@pytest.fixture
+def deleted(log: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
+    """The log of an engine that runs, deleted under it."""
+    release(log, "live", "s3cret")
+    with open(log, "w") as file:
+        file.write("before\n")
+        file.flush()
+        running = subprocess.Popen([sys.executable, "-c", "input()"], stdin=-1, stdout=file)
+    shutil.rmtree(log.parent)
+    shown = unit(MainPID=str(running.pid))
+    monkeypatch.setattr(logs, "find", lambda name: shown)
+    yield log
+    running.communicate(b"\n")
+
+
+def test_a_deleted_log_is_shown_as_long_as_the_engine_writes_it(
+    deleted: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert cli.main(["logs", "kimi"]) == 0
+    said = capsys.readouterr()
+    assert said.out == "before\n"
+    assert f"{deleted} was deleted" in said.err and "never started" not in said.err
+
+
+def test_a_log_that_is_gone_is_not_called_one_that_never_was(
+    log: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    paths = Paths(log.parents[4])
+    monkeypatch.setattr(logs, "find", lambda name: None)
+    assert cli.main(["logs", "kimi"]) == 2
+    assert "never started" in capsys.readouterr().err
+    start = paths.starts("kimi") / "20261130T120000.000Z-aa"
+    start.mkdir(parents=True)
+    (start / "journal.jsonl").touch()
+    assert cli.main(["logs", "kimi"]) == 2
+    said = capsys.readouterr().err
+    assert "it was deleted" in said and "never started" not in said
