@@ -11,8 +11,6 @@ from sglangctl.diagnosis.finding import Finding
 from sglangctl.diagnosis.readiness import Expected, Facts, decide
 from sglangctl.diagnosis.signatures import SIGNATURES
 from sglangctl.diagnosis.signatures.base import COMPILER
-from sglangctl.free import verdicts
-from sglangctl.gpu.gpus import Gpu
 
 MISSING = "FileNotFoundError: No such file or directory: '/models/m/a.safetensors'"
 
@@ -58,9 +56,3 @@ def test_what_health_said_is_in_the_check(
     facts = replace(Facts(main_alive=True), health=health, health_error=error)
     (check,) = [one for one in decide(expected, facts).checks if one.name == "health"]
     assert check.passed is not True and detail in check.detail
-
-
-@pytest.mark.parametrize(("power_w", "wedged"), [(150.0, True), (150.5, False)])
-def test_idle_power_of_a_gpu_without_a_known_limit(power_w: float, wedged: bool) -> None:
-    gpu = Gpu(0, "u", "n", "b", "12.0", 10, 97887, 100, power_w, "580")
-    assert verdicts.is_wedged(gpu) is wedged

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from sglangctl.free import gather, text
+from sglangctl.free import gather, text, verdicts
 from sglangctl.gpu import gpus
 from sglangctl.holders.survey import Holder
 from sglangctl.state.config import HostConfig
@@ -83,3 +83,9 @@ def test_memory_that_comes_free_late_is_nobodys_for_a_while(
     monkeypatch.setattr(gather.time, "sleep", slept.append)
     assert gather.situation(KIMI, HostConfig(), ()).reading == looks[-1]
     assert slept == [gather.PAUSE_S] * 2
+
+
+@pytest.mark.parametrize(("power_w", "wedged"), [(150.0, True), (150.5, False)])
+def test_idle_power_of_a_gpu_whose_limit_is_not_known(power_w: float, wedged: bool) -> None:
+    gpu = replace(GPU, utilization_pct=100, power_w=power_w, power_limit_w=None)
+    assert verdicts.is_wedged(gpu) is wedged
