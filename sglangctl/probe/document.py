@@ -349,7 +349,7 @@ def _plans(
     paths: Paths,
 ) -> None:
     from sglangctl import free
-    from sglangctl.switch import transaction
+    from sglangctl.switch.present import would_go_back_to
 
     names, policy = request.get("plan", []), request.get("policy", "declared")
     if policy not in free.POLICIES:
@@ -364,7 +364,7 @@ def _plans(
         found.plans[name] = free.plan_document(plan)
         if not plan.refused:
             try:
-                ran = transaction.would_go_back_to(engine, plan, paths)
+                ran = would_go_back_to(engine, plan, paths)
             except Failed as error:
                 found.reasons[f"before {name}"] = str(error)
                 continue

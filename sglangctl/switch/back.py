@@ -24,6 +24,7 @@ from sglangctl.switch import live, recorded_unit
 from sglangctl.switch.configure import engine_of, put_config
 from sglangctl.switch.journal import Record, now
 from sglangctl.switch.outcome import follow
+from sglangctl.switch.present import own_ran, possible
 from sglangctl.systemd import containers, systemctl
 from sglangctl.systemd.unit import find
 from sglangctl.util.errors import Failed
@@ -32,11 +33,6 @@ from sglangctl.util.heartbeat import heartbeat
 LOOK_S = 0.5
 COMPLETION_S, TOKENS = 60.0, 8
 """For the one completion of an engine of somebody else."""
-
-
-def possible(state: State) -> bool:
-    """Whether something else served before, which can be brought back."""
-    return _own_ran(state) or bool(state.stopped) or bool(state.containers)
 
 
 def go_back(engine: EngineConfig, state: State, why: str, paths: Paths, record: Record) -> str:
@@ -51,7 +47,7 @@ def go_back(engine: EngineConfig, state: State, why: str, paths: Paths, record: 
     end_new(engine, paths, say)
     live.restarts(engine, paths, allowed=True)
     before = _restored(engine, state, paths)
-    serving = [_own(before, state, paths, say)] if _own_ran(state) else []
+    serving = [_own(before, state, paths, say)] if own_ran(state) else []
     others = _others(engine, state, say)
     record.emit("step", name="back", others=others)
     serving += others
@@ -84,7 +80,7 @@ def at_boot(name: str, paths: Paths) -> str | None:
         release.write_state(name, replace(state, phase="failed", step=None, ended=ended), paths)
         return f"{name}: {ended}"
     before = _restored(engine, state, paths)
-    units = [before.unit] if _own_ran(state) else []
+    units = [before.unit] if own_ran(state) else []
     units += state.stopped
     for unit in units:
         _started(unit, systemctl.call("start", "--no-block", "--", unit, timeout_s=30))
@@ -226,7 +222,3 @@ def _silent(where: Endpoint, model: str) -> str | None:
         if said.status is None or not 400 <= said.status < 500:
             break
     return f"it answers no completion: {faults[0]}"
-
-
-def _own_ran(state: State) -> bool:
-    return state.was_running and state.came_from not in (None, state.to, state.wanted)

@@ -38,6 +38,7 @@ from sglangctl.switch import unit as switch_unit
 from sglangctl.switch.configure import engine_of, put_config
 from sglangctl.switch.journal import Record, journal_of, now
 from sglangctl.switch.outcome import Outcome, follow
+from sglangctl.switch.present import COMMITTING, here, possible, with_known
 from sglangctl.switch.takeover import Takeover, hand_over
 from sglangctl.systemd import systemctl
 from sglangctl.systemd.unit import UP, find
@@ -45,12 +46,12 @@ from sglangctl.util import os_errors
 from sglangctl.util.errors import Failed
 
 Say = Callable[[str], None]
-FREEING, MOVING, STARTING, FOLLOWING, COMMITTING = STEPS = (
+STEPS = FREEING, MOVING, STARTING, FOLLOWING, _ = (
     "freeing",
     "moving",
     "starting",
     "following",
-    "committing",
+    COMMITTING,
 )
 """state.json has the step before it is taken. From `committing` on the new engine is the side that
 counts."""
@@ -106,7 +107,7 @@ def resume(name: str, paths: Paths, record: Record) -> None:
         engine = load_engine(name, paths) if config is None else engine_of(name, config, paths)
         if _finish_commit(name, paths):
             record.say(f"release {state.to[:12]} had been proven: it is kept")
-        elif engine.rollback and back.possible(state):
+        elif engine.rollback and possible(state):
             back.go_back(engine, state, "the switch was interrupted", paths, record)
         else:
             to = state.wanted or state.to
@@ -171,14 +172,6 @@ def switch(
             _failed(engine, state, ran, ended, paths, record)
 
 
-def would_go_back_to(engine: EngineConfig, plan: Plan, paths: Paths) -> before.Before:
-    """What a switch with this plan would go back to, for a plan. Read-only."""
-    units = [step for step in plan.units_to_stop if step.unit != engine.unit]
-    stopped = tuple(step.unit for step in units if step.active_state in UP)
-    state = _with_known(engine.name, _here(engine, plan, stopped, paths), paths)
-    return before.of(state, plan, engine.rollback)
-
-
 def _recorded(engine: EngineConfig, plan: Plan, say: Say, paths: Paths) -> State:
     """What runs now, so that it can be brought back. Failed where that cannot be told."""
     names = [*engine.replaces, *(step.unit for step in plan.units_to_stop)]
@@ -192,57 +185,14 @@ def _recorded(engine: EngineConfig, plan: Plan, say: Say, paths: Paths) -> State
         )
     file = paths.engine_json(engine.name)
     stopped = tuple(one.unit for one in found if one.active_state in UP)
-    here = replace(
-        _here(engine, plan, stopped, paths),
+    present = replace(
+        here(engine, plan, stopped, paths),
         time=now(),
         foreign=tuple(recorded_unit.as_document(one) for one in found),
         config_before=file.read_text(encoding="utf-8") if file.is_file() else None,
         disable=tuple(step.unit for step in plan.units_to_stop if step.disable),
     )
-    return _with_known(engine.name, here, paths)
-
-
-def _here(engine: EngineConfig, plan: Plan, stopped: tuple[str, ...], paths: Paths) -> State:
-    """What a switch with this plan would end now."""
-    unit = find(engine.unit)
-    return State(
-        phase="switching",
-        came_from=release.link_target(engine.name, "current", paths),
-        was_running=unit is not None and unit.active in UP,
-        stopped=stopped,
-        containers=tuple(
-            {"id": box.id, "name": box.name, "command": box.command}
-            for box in plan.containers_to_stop
-        ),
-    )
-
-
-def _with_known(name: str, state: State, paths: Paths) -> State:
-    """A second switch must not forget what the ones before it replaced. Where they did not come to
-    an end, or ended with nothing that serves, what ran before them is what to go back to."""
-    known = release.read_state(name, paths)
-    if known is None:
-        return state
-    kept = [one for one in known.foreign if one["unit"] not in state.stopped]
-    names = {one["unit"] for one in kept}
-    known_units = (*kept, *(one for one in state.foreign if one["unit"] not in names))
-    idle = not back.possible(state)
-    state = replace(state, foreign=known_units)
-    cut = known.phase == "switching" and known.step != COMMITTING
-    if not (cut or (known.phase == "failed" and idle)):
-        return state
-    return replace(
-        state,
-        came_from=known.came_from,
-        config_before=known.config_before,
-        was_running=known.was_running,
-        stopped=tuple(dict.fromkeys((*known.stopped, *state.stopped))),
-        disable=tuple(dict.fromkeys((*known.disable, *state.disable))),
-        containers=(
-            *known.containers,
-            *(box for box in state.containers if box not in known.containers),
-        ),
-    )
+    return with_known(engine.name, present, paths)
 
 
 def _forward(engine: EngineConfig, plan: Plan, state: State, paths: Paths, record: Record) -> None:
@@ -360,7 +310,7 @@ def _failed(
         raise failure
     if isinstance(failure, Cancelled) and systemctl.going_down():
         raise failure  # nothing can be started now: state.json tells the next boot
-    if engine.rollback and back.possible(state):
+    if engine.rollback and possible(state):
         try:
             said = back.go_back(engine, state, first, paths, record)
         except (Failed, OSError) as worse:

@@ -21,7 +21,7 @@ from sglangctl.state import journal, ownership, release
 from sglangctl.state.config import EngineConfig, load_engine
 from sglangctl.state.files import link_atomic
 from sglangctl.state.paths import Paths
-from sglangctl.switch import back, before, live, on_demand, recorded_unit, transaction
+from sglangctl.switch import back, before, live, on_demand, present, recorded_unit, transaction
 from sglangctl.switch.configure import engine_of
 from sglangctl.switch.journal import Record
 from sglangctl.switch.outcome import Outcome
@@ -187,7 +187,7 @@ def machine(paths: Paths, monkeypatch: pytest.MonkeyPatch) -> Machine:
         monkeypatch.setattr(containers, start, made.start_container)
     monkeypatch.setattr(back, "missing_of", lambda one: None if one["unit"] in made.running else "")
     monkeypatch.setattr(transaction.disabling, "find", lambda name: None)  # type: ignore[attr-defined]
-    for module in (transaction, back, live):
+    for module in (present, transaction, back, live):
         monkeypatch.setattr(module, "find", made.find)
     for module in (transaction, back):
         monkeypatch.setattr(module, "follow", made.follow)
@@ -364,7 +364,7 @@ def test_the_plan_and_the_switch_say_the_same_way_back(
     wanted = ran_before(machine, what, rollback=rollback)
     engine = engine_of("tiny", str(wanted.config), machine.paths)
     plan = machine.plan(engine, policy="declared", stop=True)
-    told = before.line(transaction.would_go_back_to(engine, plan, machine.paths), "tiny", NEW)
+    told = before.line(present.would_go_back_to(engine, plan, machine.paths), "tiny", NEW)
     transaction.begin(wanted, machine.paths, machine.record())
     assert told in machine.said
     if rollback:
@@ -382,7 +382,7 @@ def test_the_plan_after_a_cut_says_what_ran_first(
     cut(machine, step, what)
     engine = engine_of("tiny", str(machine.state.config), machine.paths)
     plan = machine.plan(engine, policy="declared", stop=True)
-    told = before.line(transaction.would_go_back_to(engine, plan, machine.paths), "tiny", NEW)
+    told = before.line(present.would_go_back_to(engine, plan, machine.paths), "tiny", NEW)
     assert told.endswith(f"back to {side}")
 
 
@@ -390,7 +390,7 @@ def test_the_plan_after_a_cut_in_the_commit_goes_back_to_what_was_proven(machine
     cut(machine, COMMITTING, "vllm")
     engine = load_engine("tiny", machine.paths)
     plan = machine.plan(engine, policy="declared", stop=True)
-    ran = transaction.would_go_back_to(engine, plan, machine.paths)
+    ran = present.would_go_back_to(engine, plan, machine.paths)
     assert before.line(ran, "tiny", "c" * 64).endswith(f"back to release {NEW[:12]}")
 
 
