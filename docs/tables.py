@@ -13,6 +13,7 @@ from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 from typing import Any
 
+from docs import effects
 from roles.inventory import environment, nccl, render, schema
 from roles.inventory.document import parse
 from roles.inventory.load import build
@@ -160,6 +161,29 @@ def unit_settings() -> str:
     return table(("Setting of the unit", "When it is read", "What a deploy does"), rows)
 
 
+def inventory_effects() -> str:
+    """What a change of each inventory key does, from the code that decides."""
+    found = effects.by_effect()
+    every = [key for keys in found.values() for key in keys]
+    rows = [(", ".join(listed(keys, every)), effects.EFFECTS[name]) for name, keys in found.items()]
+    return table(("A change of", "Does"), rows)
+
+
+def listed(keys: list[str], every: list[str]) -> list[str]:
+    """Keys as code; a mapping of which most are among them in one."""
+    shown: list[str] = []
+    for key in keys:
+        mapping = key.rpartition(".")[0]
+        alike = [one for one in every if one.rpartition(".")[0] == mapping]
+        others = [one for one in alike if one not in keys]
+        text = code(key)
+        if mapping and len(alike) - len(others) > 1 and len(others) <= 1:
+            text = code(f"{mapping}.*") + "".join(f" (but {code(one)})" for one in others)
+        if text not in shown:
+            shown.append(text)
+    return shown
+
+
 TABLES: dict[str, Callable[[], str]] = {
     "host-keys": lambda: keys_of("host"),
     "engine-keys": lambda: keys_of("engine"),
@@ -174,6 +198,7 @@ TABLES: dict[str, Callable[[], str]] = {
     "checks": checks,
     "layers": layers,
     "unit-settings": unit_settings,
+    "inventory-effects": inventory_effects,
 }
 
 

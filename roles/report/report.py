@@ -69,8 +69,8 @@ class Report(BaseStateCallback):
         if choice.Plan.dry:
             for name in choice.CHOICES:
                 choice.print_plan(name)
-        if not self.state.is_executing and not failing.MESSAGES:
-            return  # a plan: nothing was done
+        if not (self.state.is_executing or failing.MESSAGES or choice.Plan.dry):
+            return  # whoever was asked has said no
         file = None
         try:
             file = new_folder(Path(os.environ.get(FOLDER_VARIABLE, "reports"))) / "report.json"
