@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from typing import Any
 
@@ -10,21 +11,22 @@ from sglangctl.gpu import links, pcie
 from sglangctl.gpu.links import Link
 from sglangctl.gpu.pcie import Seat
 from sglangctl.preflight.catalog import finding
+from sglangctl.proc import procfs
 from sglangctl.state.config import EngineConfig
 from sglangctl.util.values import text, whole
 
-MEANING = {
-    "PIX": "one PCIe switch: NCCL copies from GPU to GPU (nccl.profile single-switch is for this)",
-    "PXB": "PCIe switches: NCCL copies from GPU to GPU (nccl.profile single-switch is for this)",
-    "PHB": "the processor's PCIe root: NCCL copies from GPU to GPU (nccl.profile single-switch is "
-    "for this)",
-    "NODE": "PCIe roots of one NUMA node: NCCL goes through host memory, unless it is told that it "
-    "need not (nccl.profile latency)",
-    "SYS": "the link between processors: NCCL goes through host memory, unless it is told that it "
-    "need not (nccl.profile latency)",
+BETWEEN = {
+    "PIX": ("one PCIe switch", "single-switch"),
+    "PXB": ("PCIe switches", "single-switch"),
+    "PHB": ("the processor's PCIe root", "single-switch"),
+    "NODE": ("PCIe roots of one NUMA node", "latency"),
+    "SYS": ("the link between processors", "latency"),
 }
-"""What is between two GPUs -> what it means to NCCL; the nearest first."""
-ORDER = tuple(MEANING)
+"""Two GPUs' distance, the nearest first -> what is between them, and the NCCL profile for that."""
+ORDER = tuple(BETWEEN)
+SHY = (None, "GenuineIntel", "CentaurHauls", "Shanghai")
+"""Processors (None: ARM) through which NCCL copies from GPU to GPU only where it is told to; through
+others it does by itself (NCCL's src/graph/paths.cc, ncclTopoCheckP2p)."""
 
 
 def look(engine: EngineConfig, chosen: Sequence[Mapping[str, Any]]) -> Iterator[Finding]:
@@ -37,7 +39,7 @@ def look(engine: EngineConfig, chosen: Sequence[Mapping[str, Any]]) -> Iterator[
         if index is not None and bus:
             seats[index] = pcie.read(bus)
             memory[index] = whole(gpu.get("memory_total_mib"))
-    yield from judge(engine, seats, memory, links.read(seats) or ())
+    yield from judge(engine, seats, memory, links.read(seats) or (), _vendor())
 
 
 def judge(
@@ -45,11 +47,13 @@ def judge(
     seats: Mapping[int, Seat],
     memory: Mapping[int, int | None],
     pairs: Collection[Link],
+    vendor: str | None,
 ) -> Iterator[Finding]:
-    """Pure. `seats` and `memory` (MiB) by the GPU's index."""
+    """Pure. `seats` and `memory` (MiB) by the GPU's index; `vendor` of the processor, as in
+    /proc/cpuinfo."""
     nodes = {seat.node for seat in seats.values()} - {None}
     over_pcie = [pair for pair in pairs if not pair.nvlink]
-    yield from _topology(pairs, over_pcie, len(nodes))
+    yield from _topology(pairs, over_pcie, len(nodes), vendor in SHY)
     if pairs and not over_pcie:
         return  # what PCIe does to peer-to-peer traffic is not met
     level = WARN if engine.preflight.peer_to_peer else INFO
@@ -92,20 +96,25 @@ def judge(
 
 
 def _topology(
-    pairs: Collection[Link], over_pcie: Collection[Link], nodes: int
+    pairs: Collection[Link], over_pcie: Collection[Link], nodes: int, shy: bool
 ) -> Iterator[Finding]:
     if pairs and not over_pcie:
         yield finding("gpu-peers", INFO, "all GPUs reach each other by NVLink")
         return
-    known = [pair for pair in over_pcie if pair.level in MEANING]
+    known = [pair for pair in over_pcie if pair.level in BETWEEN]
     if known:
         far = max(known, key=lambda pair: ORDER.index(pair.level or ""))
         where = f", on {nodes} NUMA nodes" if nodes > 1 else ""
+        what, profile = BETWEEN[far.level or ""]
+        if shy and ORDER.index(far.level or "") > ORDER.index("PXB"):
+            then = f"goes through host memory there, unless nccl.profile {profile} tells it not to"
+        else:
+            then = f"copies from GPU to GPU there (nccl.profile {profile} is for such hosts)"
         yield finding(
             "gpu-peers",
             INFO,
             f"the GPUs farthest apart ({far.first} and {far.second}{where}) reach each other "
-            f"through {MEANING[far.level or '']}",
+            f"through {what}: NCCL {then}",
         )
 
 
@@ -130,6 +139,16 @@ def _refused(engine: EngineConfig, over_pcie: Collection[Link], cards: int) -> I
             "access for granted: reported to end the capture of graphs, or to wait for ever",
             "set `flags: {disable-custom-all-reduce: true}`, or {enable-p2p-check: true}",
         )
+
+
+def _vendor() -> str | None:
+    """The processor's; None where it has none (ARM)."""
+    try:
+        with open(f"{procfs.PROC}/cpuinfo", encoding="ascii", errors="replace") as file:
+            found = re.search(r"^vendor_id\s*:\s*(\S+)", file.read(1 << 16), re.M)
+    except OSError:
+        return None
+    return found[1] if found else None
 
 
 def _gpus(indices: Sequence[int]) -> str:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import replace
+from pathlib import Path
 
 import pytest
 
@@ -24,9 +25,12 @@ GOOD = Seat(False, (), 0, 131072)
 
 
 def judged(
-    engine: EngineConfig, seats: dict[int, Seat], pairs: Iterable[Link]
+    engine: EngineConfig,
+    seats: dict[int, Seat],
+    pairs: Iterable[Link],
+    vendor: str | None = "AuthenticAMD",
 ) -> dict[str, Finding]:
-    found = list(peers.judge(engine, seats, dict.fromkeys(seats, 97887), list(pairs)))
+    found = list(peers.judge(engine, seats, dict.fromkeys(seats, 97887), list(pairs), vendor))
     assert len({one.id for one in found}) == len(found)
     return {one.id: one for one in found}
 
@@ -46,6 +50,34 @@ def test_eight_cards_behind_two_sockets_with_nothing_in_the_way() -> None:
     (only,) = judged(EIGHT, seats, pairs).values()
     assert (only.id, only.level) == ("gpu-peers", "info")
     assert "0 and 4, on 2 NUMA nodes" in only.seen and "profile latency" in only.seen
+
+
+@pytest.mark.parametrize(
+    ("vendor", "level", "direct"),
+    [
+        ("AuthenticAMD", "SYS", True),
+        ("HygonGenuine", "PHB", True),
+        ("GenuineIntel", "PXB", True),
+        ("GenuineIntel", "PHB", False),
+        ("GenuineIntel", "SYS", False),
+        (None, "PHB", False),
+    ],
+)
+def test_what_nccl_does_by_itself(vendor: str | None, level: str, direct: bool) -> None:
+    found = judged(EIGHT, dict.fromkeys(range(2), GOOD), pairs_of(2, level), vendor)["gpu-peers"]
+    assert ("copies from GPU to GPU" in found.seen) == direct
+    assert ("host memory" in found.seen) != direct
+
+
+def test_the_processor_by_proc(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(peers.procfs, "PROC", str(tmp_path))
+    assert peers._vendor() is None
+    (tmp_path / "cpuinfo").write_text(
+        "processor\t: 0\nvendor_id\t: GenuineIntel\ncpu family\t: 6\n"
+    )
+    assert peers._vendor() == "GenuineIntel"
+    (tmp_path / "cpuinfo").write_text("processor\t: 0\nBogoMIPS\t: 50.00\n")
+    assert peers._vendor() is None
 
 
 def test_one_switch() -> None:
