@@ -127,6 +127,13 @@ def circles(edges: dict[str, set[str]]) -> list[list[str]]:
 
 
 @pytest.mark.parametrize("package", PACKAGES)
+def test_each_room_has_its_tests_in_a_folder_of_its_name(package: str) -> None:
+    rooms = set(rooms_of(package, PAGE.read_text(encoding="utf-8"))) - {TOP}
+    folder = ROOT / "tests/unit" / package
+    assert {file.parent.name for file in folder.glob("*/test_*.py")} == rooms
+
+
+@pytest.mark.parametrize("package", PACKAGES)
 def test_imports_run_downwards(package: str) -> None:
     found = faults(ROOT / package, rooms_of(package, PAGE.read_text(encoding="utf-8")))
     assert not found, "\n" + "\n".join(found)
