@@ -14,6 +14,8 @@ from sglangctl.state.config import EngineConfig
 from sglangctl.state.paths import Paths
 from sglangctl.util.values import mappings, whole
 
+LEAST_RESERVE_MIB = 1536
+"""That SGLang 0.5.23 keeps back at least (memory_hook, post-capture sizing)."""
 UNSURE = 0.9
 """Share of the weights' files that are certainly loaded: some hold layers that are not."""
 
@@ -95,7 +97,7 @@ def judge(engine: EngineConfig, found: Estimate, config: Mapping[str, Any]) -> I
     """One line with the parts; a failure only where no way of counting makes the weights fit."""
     wanted = estimate.context(engine, config)
     if not found.fits:
-        certain = engine.preflight.as_stored and _too_large(found)
+        certain = engine.preflight.as_stored and _too_large(engine, found)
         yield finding(
             "gpu-memory",
             FAIL if certain else WARN,
@@ -130,9 +132,12 @@ def sentence(found: Estimate) -> str:
     return f"{', '.join(parts)}, of {_gib(found.free)} GiB free"
 
 
-def _too_large(found: Estimate) -> bool:
-    static = found.free - found.rest
-    return (found.weights + found.drafter) * UNSURE > static
+def _too_large(engine: EngineConfig, found: Estimate) -> bool:
+    room = found.free - found.rest
+    if engine.preflight.mem_fraction is None:
+        # SGLang may size its cache after the graphs, and then keeps less back.
+        room = found.free - estimate.CONTEXT_MIB - LEAST_RESERVE_MIB
+    return (found.weights + found.drafter) * UNSURE > room
 
 
 def _gib(mib: int) -> str:
