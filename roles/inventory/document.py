@@ -1,4 +1,4 @@
-"""YAML reader: duplicate keys are errors, words stay words, every place has its line number.
+"""YAML reader: duplicate keys are errors, `yes` and `off` stay text, every place has its line number.
 
 Only true and false are booleans (YAML 1.2): with YAML 1.1's rule `NCCL_DEBUG: off` or a
 served name `no` would become False, and 12:30 a number.

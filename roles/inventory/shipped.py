@@ -1,4 +1,4 @@
-"""Where the files that are no Python lie: templates, schema, examples, deploys.
+"""Where the files are that are not Python: templates, schema, examples, deploys.
 
 In a checkout they are its top-level folders. In an installed package they are in roles/data, where
 the wheel puts them (pyproject.toml).

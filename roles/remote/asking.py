@@ -1,4 +1,4 @@
-"""Nobody is asked for a password of sudo.
+"""sudo never prompts for a password.
 
 pyinfra asks whoever is there, in the middle of what the other hosts print, and ends the run for all
 of them with a traceback where nobody can answer.

@@ -1,4 +1,4 @@
-"""Follow what goes on on a host: the one reader of `sglangctl ... --from OFFSET --wait SECONDS`.
+"""Follow a command on a host: the one reader of `sglangctl ... --from OFFSET --wait SECONDS`.
 
 The protocol is in sglangctl/state/follow.py. Each question names where the answer before it ended,
 so that one whose answer was lost with the link is asked again, and nothing is lost or told twice.

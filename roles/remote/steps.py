@@ -1,4 +1,4 @@
-"""Long commands on a host, with a sign of life every ten seconds."""
+"""Long commands on a host, with a progress line every ten seconds."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a plan comes to, for each engine: the decision that a person has to make. Pure, but for
+"""What the deploy would do to each engine: the decision that a person has to make. Pure, but for
 CHOICES: the deploy file is run once per host, and what must exist once lives in this module."""
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""The switch: from what runs now to the staged release; and what a plan comes to."""
+"""The switch: from what runs now to the staged release; and the end of a plan."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The last look before a switch: the staged engine's own parser and imports, on the host."""
+"""The last check before a switch: the staged engine's own parser and imports, on the host."""
 
 from __future__ import annotations
 

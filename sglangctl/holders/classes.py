@@ -146,7 +146,7 @@ class Classified:
 
 
 def classify(process: Process, context: Context) -> Classified:
-    """The class of a process; the first that fits of ours, sibling, protected, replaced, engine."""
+    """The class of a process; the first that matches of ours, sibling, protected, replaced, engine."""
     unit = process.unit
     if unit and unit == context.unit:
         return Classified(OURS, f"in {unit}")

@@ -1,4 +1,4 @@
-"""One step of a stop or a removal, for who does it and for who only tells of it."""
+"""One step of a stop or a removal, for the code that does it and for the plan that prints it."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""How our units are called on a host. NAME is the engine's name."""
+"""The names of our units on a host. NAME is the engine's name."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The build as a transient unit: out of the way of the engine, and deaf to a lost SSH link.
+"""The build as a transient unit: with low priority, and independent of the SSH link.
 
 Without systemd (a container, Slurm) it is a process of its own session, with the same body and the
 same lock, and without the limits of a cgroup: kept, because a build of an hour must outlive the
