@@ -48,8 +48,7 @@ class Heard:
             return
         step, text = said.get("step"), said.get("text")
         if step == inside.MADE and isinstance(said.get("wheel"), str):
-            facts = said.get("facts")
-            self.wheel, self.facts = said["wheel"], facts if isinstance(facts, dict) else {}
+            self.wheel, self.facts = said["wheel"], _writable(said.get("facts"))
         elif step == inside.FAILED_STEP and isinstance(text, str):
             self.wheel = None
             self.failure = text[:TEXT], str(said.get("next_step"))[:TEXT]
@@ -61,6 +60,15 @@ class Heard:
 def _plain(said: dict[str, Any]) -> dict[str, Any]:
     texts = {name: said[name][:TEXT] for name in TEXTS if isinstance(said.get(name), str)}
     return {**texts, **{name: said[name] for name in NUMBERS if _is_number(said.get(name))}}
+
+
+def _writable(facts: Any) -> dict[str, Any]:
+    """An object that can be written again: what is nested deep can be read and not written."""
+    try:
+        json.dumps(facts, indent=1)
+    except RecursionError:
+        return {}
+    return facts if isinstance(facts, dict) else {}
 
 
 def _is_number(value: Any) -> bool:
