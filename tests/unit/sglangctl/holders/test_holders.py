@@ -352,6 +352,17 @@ def test_a_process_with_very_many_files_open_costs_others_nothing(
         assert seen.unfinished == ((large.pid,) if others else ())
         seen = open_files.scan(pids=pids, limit_s=60.0)
         assert seen.found[large.pid].devices == {1: 1} and not seen.unfinished
+        order: list[str] = []
+        listed = os.scandir
+
+        def scandir(folder: str) -> object:
+            order.append(folder.split("/")[-2])
+            return listed(folder)
+
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setattr(open_files.os, "scandir", scandir)
+            open_files.scan(pids=pids, limit_s=60.0)
+        assert order == [str(large.pid), str(small.pid), *([str(large.pid)] if others else [])]
         look = open_files.scan
         monkeypatch.setattr(open_files, "scan", lambda inodes=(): look(inodes, pids, -1.0))
         assert cli.main(["holders"]) == 0
