@@ -163,9 +163,9 @@ def _declared(tree: ast.Module) -> Iterator[str]:
                         yield name[7:]
 
 
-def _words(name: str, words: Iterable[str], doc: str) -> str:
-    text = textwrap.fill(" ".join(sorted(words)), 96, break_on_hyphens=False)
-    return f'\n{name} = _words("""\n{text}\n""")\n"""{doc}"""\n'
+def _names(name: str, names: Iterable[str], doc: str) -> str:
+    text = textwrap.fill(" ".join(sorted(names)), 96, break_on_hyphens=False)
+    return f'\n{name} = names("""\n{text}\n""")\n"""{doc}"""\n'
 
 
 HEAD = '''"""{title}
@@ -175,10 +175,7 @@ Written by python -m docs.engine_names from the wheel{s} of {versions}: do not e
 
 from __future__ import annotations
 
-
-def _words(text: str) -> frozenset[str]:
-    return frozenset(text.split())
-
+from roles.inventory.names import names
 
 VERSION = "{version}"
 '''
@@ -195,9 +192,9 @@ def flag_module(wheels: list[Names]) -> str:
     now, old = wheels[0], wheels[1:]
     text = _head("SGLang's flags, without --, by the values that they take.", wheels)
     for kind, doc in KINDS.items():
-        text += _words(kind, (name for name, its in now.kinds.items() if its == kind), doc)
+        text += _names(kind, (name for name, its in now.kinds.items() if its == kind), doc)
     gone = {name for wheel in old for name in wheel.kinds} - set(now.kinds)
-    text += _words("GONE", gone, "Flags of older releases that VERSION no longer has.")
+    text += _names("GONE", gone, "Flags of older releases that VERSION no longer has.")
     lines = [f"{name}: {' '.join(values)}" for name, values in sorted(now.choices.items())]
     wrapped = "\n".join(
         textwrap.fill(line, 96, subsequent_indent="  ", break_on_hyphens=False) for line in lines
@@ -219,9 +216,9 @@ def variable_module(wheels: list[Names]) -> str:
     text = _head(
         "The environment variables that SGLang reads, without their prefix SGLANG_.", wheels
     )
-    text += _words("NAMES", now.variables, "Those that VERSION reads.")
+    text += _names("NAMES", now.variables, "Those that VERSION reads.")
     gone = {name for wheel in old for name in wheel.variables} - now.variables
-    return text + _words("GONE", gone, "Those that only an older release reads.")
+    return text + _names("GONE", gone, "Those that only an older release reads.")
 
 
 def main(arguments: list[str]) -> int:

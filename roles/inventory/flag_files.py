@@ -11,6 +11,7 @@ from pathlib import Path as FilePath
 from typing import Any
 
 from roles.inventory.errors import Path, shown
+from roles.inventory.names import names
 from roles.inventory.reading import UnreadableFile, expanded, read_regular
 from roles.inventory.schema import Report
 
@@ -18,11 +19,7 @@ LARGEST = 1024 * 1024
 """Bytes of a file that is shipped."""
 
 
-def _words(text: str) -> frozenset[str]:
-    return frozenset(text.split())
-
-
-SHIPPABLE = _words(
+SHIPPABLE = names(
     "chat-template completion-template deepep-config dllm-algorithm-config flexkv-config-file "
     "hicache-storage-backend-extra-config init-expert-location lmcache-config-file "
     "msprobe-dump-config pdmux-config-path quantization-param-path speculative-adaptive-config "
@@ -30,14 +27,14 @@ SHIPPABLE = _words(
     "speculative-ngram-external-corpus-path ssl-ca-certs ssl-certfile watermark-config"
 )
 """Flags with a text file."""
-ON_HOST = SHIPPABLE | _words(
+ON_HOST = SHIPPABLE | names(
     "decrypted-config-file decrypted-draft-config-file kt-weight-path lora-paths "
     "modelopt-checkpoint-restore-path speculative-token-map ssl-keyfile tokenizer-path uno-lora-path"
 )
 """Flags with a file or folder that the engine reads."""
-WITH_NAMES = _words("chat-template completion-template init-expert-location")
+WITH_NAMES = names("chat-template completion-template init-expert-location")
 """They also take the name of something built in: a word without a slash or an ending."""
-WITH_JSON = _words(
+WITH_JSON = names(
     "deepep-config hicache-storage-backend-extra-config init-expert-location watermark-config "
     "lora-paths"
 )

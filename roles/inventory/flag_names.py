@@ -5,14 +5,11 @@ Written by python -m docs.engine_names from the wheels of 0.5.23 and 0.5.16: do 
 
 from __future__ import annotations
 
-
-def _words(text: str) -> frozenset[str]:
-    return frozenset(text.split())
-
+from roles.inventory.names import names
 
 VERSION = "0.5.23"
 
-SWITCHES = _words("""
+SWITCHES = names("""
 abort-on-priority-when-disabled allow-auto-truncate checkpoint-engine-wait-weights-before-ready
 constrained-json-disable-any-whitespace debug-cuda-graph delete-ckpt-after-loading
 disable-aiter-allreduce-fusion-in-decode disable-aiter-allreduce-fusion-in-prefill
@@ -66,7 +63,7 @@ weight-loader-drop-cache-after-load weight-loader-prefetch-checkpoints
 """)
 """true or false"""
 
-OFF_FORMS = _words("""
+OFF_FORMS = names("""
 dcp-replicate-q-proj dllm-fdfo enable-decoder-swa-bounded-replay enable-dsa-fused-indexer
 enable-fused-qk-norm-rope enable-tf32-matmul enable-tp-lm-head-all-to-all
 experts-shared-outer-loras lora-strict-loading mm-enable-dp-encoder ple-offload-embedding
@@ -74,7 +71,7 @@ speculative-enable-w4a4-mxfp4-megamoe
 """)
 """Switches that have a --no- form."""
 
-WHOLE = _words("""
+WHOLE = names("""
 asr-max-buffer-seconds asr-max-concurrent-sessions attention-context-parallel-size
 attention-data-parallel-size attn-cp-size attn-dp-size base-gpu-id batch-notify-size
 c128-page-size chunked-prefill-size constrained-json-max-whitespace-cnt cpu-offload-gb
@@ -114,12 +111,12 @@ weight-cache-timeout weight-loader-prefetch-num-threads
 """)
 """A whole number."""
 
-SIZES = _words("""
+SIZES = names("""
 context-bucket context-length cuda-graph-prefill-max-context max-prefill-tokens max-total-tokens
 """)
 """A whole number; 64k and 1Mi are numbers, too."""
 
-NUMBERS = _words("""
+NUMBERS = names("""
 disaggregation-decode-host-receive-threshold dynamic-batch-tokenizer-batch-timeout
 elastic-ep-scale-timeout eplb-min-rebalancing-utilization-threshold gc-warning-threshold-secs
 hicache-host-memory-fraction hicache-ratio lora-drain-wait-threshold mamba-full-memory-ratio
@@ -130,7 +127,7 @@ tbo-token-distribution-threshold watchdog-timeout
 """)
 """Any number."""
 
-LISTS = _words("""
+LISTS = names("""
 allowed-media-domains bucket-e2e-request-latency bucket-inter-token-latency
 bucket-time-to-first-token cuda-graph-bs-decode cuda-graph-bs-prefill custom-weight-loader
 debug-tensor-dump-layers encoder-register-urls encoder-urls flashinfer-autotune-skip-ops
@@ -141,7 +138,7 @@ tokenizer-metrics-allowed-custom-labels uvicorn-access-log-exclude-prefixes
 """)
 """One value or several."""
 
-JSON = _words("""
+JSON = names("""
 decoupled-spec-connect-endpoints default-chat-template-kwargs extra-metric-labels forward-hooks
 limit-mm-data-per-request mm-process-config preferred-sampling-params
 radix-eviction-policy-config remote-instance-weight-loader-send-weights-group-ports sidecar-args
@@ -149,7 +146,7 @@ unified-cache-external-linker-config
 """)
 """A mapping or a list, as JSON."""
 
-TEXTS = _words("""
+TEXTS = names("""
 admin-api-key api-key attention-backend bf16-gemm-backend boundary-reduction chat-template
 completion-template config constrained-json-whitespace-pattern cp-strategy crash-dump-folder
 cuda-graph-backend-decode cuda-graph-backend-prefill cuda-graph-config dcp-comm-backend
@@ -198,7 +195,7 @@ warmups watermark-config weight-cache-mode weight-cache-socket weight-version
 """)
 """One value."""
 
-GONE = _words("""
+GONE = names("""
 collect-tokens-histogram cuda-graph-bs cuda-graph-max-bs cuda-graph-tc-compiler
 disable-piecewise-cuda-graph dsa-prefill-cp-mode elastic-ep-rejoin enable-breakable-cuda-graph
 enable-dsa-prefill-context-parallel enable-expert-distribution-metrics enable-gdn-replayssm-spec

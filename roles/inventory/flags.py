@@ -18,13 +18,9 @@ from typing import Any
 
 from roles.inventory.flag_names import FLAGS, OFF_FORMS
 from roles.inventory.model import FlagValue
+from roles.inventory.names import names
 from roles.inventory.quoting import config_value
 from sglangctl.masking.names import is_secret_name
-
-
-def _words(text: str) -> frozenset[str]:
-    return frozenset(text.split())
-
 
 OWNED: dict[str, str] = {
     "host": "listen",
@@ -56,7 +52,7 @@ KNOWN_SECRETS = ("admin-api-key", "api-key", "ssl-keyfile-password")
 WITH_OFF_FORM = OFF_FORMS
 """Switches that have a --no- form; the --config file's reader refuses them."""
 
-NOT_IN_CONFIG = WITH_OFF_FORM | _words(
+NOT_IN_CONFIG = WITH_OFF_FORM | names(
     # Deprecated spellings, and flags whose destination a deprecated spelling shares: 0.5.16
     # refuses the new name, too, because it looks at destinations.
     "collect-tokens-histogram cuda-graph-backend-prefill cuda-graph-bs cuda-graph-bs-decode "
@@ -74,7 +70,7 @@ NOT_IN_CONFIG = WITH_OFF_FORM | _words(
 )
 """Flags that the --config file's reader of a supported release refuses."""
 
-JSON_LISTS = _words(
+JSON_LISTS = names(
     "decoupled-spec-connect-endpoints forward-hooks "
     "remote-instance-weight-loader-send-weights-group-ports sidecar-args"
 )
