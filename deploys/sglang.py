@@ -11,8 +11,7 @@ from roles.stages import (
     prepare_host,
     prepare_kernels,
     remove_gone,
-    switch_engines,
-    wait_until_serving,
+    roll_out,
 )
 
 if host := desired_host("sglang"):
@@ -20,6 +19,5 @@ if host := desired_host("sglang"):
     prepare_host(host)
     prepare_engines(host)
     prepare_kernels(host)
-    switch_engines(host)
-    wait_until_serving(host)
+    roll_out(host)
     remove_gone(host)

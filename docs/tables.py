@@ -20,6 +20,7 @@ from roles.inventory.load import build
 from roles.switch.effects import RELOADED
 from sglangctl.diagnosis.causes import CAUSES, Cause
 from sglangctl.diagnosis.outcomes import OUTCOMES, PHASES
+from sglangctl.diagnosis.overrides import DOES_NOT_HELP, HELPS
 from sglangctl.diagnosis.signatures import SIGNATURES
 from sglangctl.preflight.catalog import CHECKS
 
@@ -184,6 +185,13 @@ def listed(keys: list[str], every: list[str]) -> list[str]:
     return shown
 
 
+def overrides() -> str:
+    """Which causes a fallback can help."""
+    rows = [(f"`{cause}`", "yes", why) for cause, why in HELPS.items()]
+    rows += [(f"`{cause}`", "no", why) for cause, why in DOES_NOT_HELP.items()]
+    return table(("Cause", "Fallbacks are tried", "Why"), rows)
+
+
 TABLES: dict[str, Callable[[], str]] = {
     "host-keys": lambda: keys_of("host"),
     "engine-keys": lambda: keys_of("engine"),
@@ -199,6 +207,7 @@ TABLES: dict[str, Callable[[], str]] = {
     "layers": layers,
     "unit-settings": unit_settings,
     "inventory-effects": inventory_effects,
+    "overrides": overrides,
 }
 
 

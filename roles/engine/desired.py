@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
 
 from roles.engine.venv import Venv
 from roles.host.managed import Change, Managed, ManagedDirectory, ManagedFile, changes
@@ -25,6 +26,8 @@ class DesiredEngine:
     """What is not part of a release: its folders, and how its log is rotated."""
     config: ManagedFile
     """What sglangctl knows of it. Written by the switch: until then it speaks of what runs."""
+    fallbacks: Mapping[str, DesiredEngine] = field(default_factory=dict)
+    """By their names, in the order in which they are tried."""
 
     @property
     def name(self) -> str:
@@ -70,13 +73,17 @@ def desired_engine(engine: EngineSpec) -> DesiredEngine:
         locked=install.locked,
         user=engine.user,
     )
+    config = ManagedFile(f"/etc/sglangctl/engines/{engine.name}.json", render.engine_json(engine))
     return DesiredEngine(
         spec=engine,
         release=render.render(engine, venv=venv.path),
         venv=venv,
-        config=ManagedFile(
-            f"/etc/sglangctl/engines/{engine.name}.json", render.engine_json(engine)
-        ),
+        config=config,
+        # The host's file is about all of them: sglangctl sees by the live release which one serves.
+        fallbacks={
+            name: replace(desired_engine(one), config=config)
+            for name, one in engine.fallbacks.items()
+        },
         managed=(
             ManagedFile(f"/etc/tmpfiles.d/sglang-{engine.name}.conf", render.tmpfiles(engine)),
             ManagedFile(f"/etc/logrotate.d/sglang-{engine.name}", render.logrotate(engine)),

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import base64
 import json
+from collections.abc import Callable
 
 from pyinfra.api import StringCommand
 from pyinfra.api.command import QuoteString
@@ -66,7 +67,9 @@ def service_user(user: str, home: str, request: JSON) -> Commands:
 
 
 @operation()
-def staged_release(engine: DesiredEngine, request: JSON) -> Commands:
+def staged_release(
+    engine: DesiredEngine, side: Callable[[JSON], DesiredEngine], request: JSON
+) -> Commands:
     """
     Write the engine's release beside the live one, checked by systemd-analyze.
 
@@ -74,9 +77,11 @@ def staged_release(engine: DesiredEngine, request: JSON) -> Commands:
     again.
 
     + engine: the engine
+    + side: from the probe's document to the engine, or to its fallback where that serves
     + request: what the probe is asked for
     """
     facts = read(request)
+    engine = side(facts)
     digest = engine.release.digest
     found = changed_against_live(engine, facts)
     releases = engine_facts(facts, engine.name).get("releases") or {}
@@ -89,15 +94,20 @@ def staged_release(engine: DesiredEngine, request: JSON) -> Commands:
     if live:
         what = f"{'was edited' if edited else 'is damaged'}, to be written again"
     show([f"release {digest[:12]}: {what}", *describe(found, bool(state.config.DIFF))])
+    yield stage(engine)
+
+
+def stage(engine: DesiredEngine) -> StringCommand:
+    """Has the host write the engine's release."""
     document = {
-        "digest": digest,
+        "digest": engine.release.digest,
         "user": engine.spec.user,
         "files": {
             name: base64.b64encode(content).decode()
             for name, content in engine.release.files.items()
         },
     }
-    yield StringCommand(
+    return StringCommand(
         *program.PYTHON,
         QuoteString(program.path()),
         "stage",

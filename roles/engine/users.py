@@ -21,6 +21,10 @@ def settled(engines: Iterable[EngineSpec], facts: JSON) -> tuple[EngineSpec, ...
     return tuple(
         engine
         if engine.user_is_named or engine_facts(facts, engine.name).get("user") != SHARED
-        else replace(engine, user=SHARED)
+        else replace(
+            engine,
+            user=SHARED,
+            fallbacks={key: replace(one, user=SHARED) for key, one in engine.fallbacks.items()},
+        )
         for engine in engines
     )

@@ -38,7 +38,11 @@ def pyinfra_hosts(path: str | Path | None = None) -> list[tuple[str, dict[str, A
     connecting.guard()
     limits.guard()
     asking.guard()
-    return [(pyinfra_name(entry), host_data(entry)) for entry in inventory.hosts]
+    # One after the other (--serial), it is the first too.
+    entries = sorted(inventory.hosts, key=lambda entry: entry.name != inventory.first)
+    names = {entry.name: pyinfra_name(entry) for entry in entries}
+    first = names.get(inventory.first or "")
+    return [(names[one.name], {**host_data(one), "sglang_first": first}) for one in entries]
 
 
 def inventory_path() -> Path:

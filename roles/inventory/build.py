@@ -27,6 +27,7 @@ def build_engine(
     kernel: Kernel,
     shipped: Mapping[str, bytes],
     locked: Locked | None,
+    fallbacks: Mapping[str, EngineSpec] | None = None,
 ) -> EngineSpec:
     """The spec; nothing is checked any more. `secrets` by their places in the engine, `shipped`
     by their flags."""
@@ -118,6 +119,7 @@ def build_engine(
             **of_flags(given),
         ),
         hardening=engine["hardening"],
+        fallbacks=fallbacks or {},
     )
 
 

@@ -4,16 +4,27 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
+from functools import partial
 from pathlib import Path as FilePath
 from typing import Any
 
-from roles.inventory import checks, flag_files, kernel, locked, pins, pruning, schema, ssh
+from roles.inventory import (
+    checks,
+    fallbacks,
+    flag_files,
+    kernel,
+    locked,
+    pins,
+    pruning,
+    schema,
+    ssh,
+)
 from roles.inventory.build import build_engine
 from roles.inventory.document import Document, read
 from roles.inventory.errors import InventoryError, Mistake, Need, Path, closest, shown
 from roles.inventory.merge import deep_merge, has_path
-from roles.inventory.model import HostEntry, HostSpec, Inventory, Kernel
+from roles.inventory.model import EngineSpec, HostEntry, HostSpec, Inventory, Kernel
 from roles.inventory.problems import Problems
 from roles.inventory.secret import Secret, SecretError, read_secret
 
@@ -46,10 +57,10 @@ def build(
     """An inventory from a document; `folder` is where relative paths on the controller start."""
     general = Problems(document)
     content = document.content
-    known = ("engines", "hosts")
+    known = ("engines", "hosts", "rollout")
     for key in content:
         if key not in known:
-            general.add((key,), "an unknown key", "engines and hosts", closest(key, known))
+            general.add((key,), "an unknown key", "engines, hosts and rollout", closest(key, known))
     hosts = content.get("hosts")
     if not isinstance(hosts, dict) or not hosts:
         found = shown(hosts) if "hosts" in content else "nothing"
@@ -59,6 +70,7 @@ def build(
     if not isinstance(bases, dict):
         general.add(("engines",), shown(bases), "a mapping of engine names", None)
         bases = {}
+    first = _first(content.get("rollout"), hosts, general)
     entries = []
     used: set[str] = set()
     for name, given in hosts.items():
@@ -67,7 +79,25 @@ def build(
         entry = host.entry(general.mistakes, key_is_given)
         used |= host.used
         entries.append(entry)
-    return Inventory(document.file, tuple(entries), _unused(document, bases, used))
+    return Inventory(document.file, tuple(entries), _unused(document, bases, used), first)
+
+
+def _first(rollout: Any, hosts: dict[str, Any], problems: Problems) -> str | None:
+    """The host that goes before the others."""
+    if rollout is None:
+        return None
+    if not isinstance(rollout, dict):
+        problems.add(("rollout",), shown(rollout), "a mapping with the key first", None)
+        return None
+    for key in rollout:
+        if key != "first":
+            problems.add(("rollout", key), "an unknown key", "first", closest(key, ["first"]))
+    first = rollout.get("first")
+    if first is not None and first not in list(hosts):
+        meant = closest(first, hosts) if isinstance(first, str) else None
+        problems.add(("rollout", "first"), shown(first), "the name of a host below `hosts`", meant)
+        return None
+    return first
 
 
 def _unused(document: Document, bases: dict[str, Any], used: set[str]) -> tuple[str, ...]:
@@ -126,6 +156,7 @@ class _Host:
         }
         checks.check_host(engines, self.report)
         files = {name: self.files(name, engine) for name, engine in engines.items()}
+        others = {name: self.fallbacks(name, engine) for name, engine in engines.items()}
         mistakes = (*general, *self.problems.mistakes)
         names = tuple(filter(schema.is_engine_name, sorted(self.given_engines())))
         data = ssh.data(self.right_ssh(), self.folder)
@@ -136,7 +167,10 @@ class _Host:
             return HostEntry(self.name, data, None, names, mistakes, warnings)
         spec = HostSpec(
             self.name,
-            tuple(build_engine(name, engine, *files[name]) for name, engine in engines.items()),
+            tuple(
+                build_engine(name, engine, *files[name], others[name])
+                for name, engine in engines.items()
+            ),
             tuple(self.given.get("protected") or ()),
             tuple(self.given.get("containers") or ()),
             self.given.get("prune") or "ask",
@@ -238,6 +272,8 @@ class _Host:
         checks.check_engine(name, right, further, self.warner(name))
         hosts = self.problems.document.content.get("hosts") or {}
         kernel.check(right["kernel"], [str(host) for host in hosts], further)
+        if all(place[:1] == (fallbacks.KEY,) for place in taken_out):
+            fallbacks.check(name, right, further)
         return pruning.comparable(right, taken_out)
 
     def warner(self, name: str) -> schema.Report:
@@ -271,14 +307,27 @@ class _Host:
                 where = base
         return where
 
+    def fallbacks(self, name: str, engine: dict[str, Any]) -> dict[str, EngineSpec]:
+        """The specs of the engine's fallbacks, in their order."""
+        return {
+            fallback: build_engine(
+                name, whole, *self.files(name, whole, partial(fallbacks.place, fallback, override))
+            )
+            for fallback, override, whole in fallbacks.merged(engine)
+            if whole.keys() >= {"port", "gpus"}
+        }
+
     def files(
-        self, name: str, engine: dict[str, Any]
+        self,
+        name: str,
+        engine: dict[str, Any],
+        written: Callable[[Path], Path] = lambda inner: inner,
     ) -> tuple[dict[Path, Secret], Kernel, dict[str, bytes], locked.Locked | None]:
         """The engine's secrets by their places in it, its kernel with its patches, what its flags
-        ship, and its lock, read."""
+        ship, and its lock, read; `written` says where in the engine a place was written."""
 
         def report(inner: Path, found: str, allowed: str, meant: str | None) -> None:
-            self.report(("engines", name, *inner), found, allowed, meant, Need.FILES)
+            self.report(("engines", name, *written(inner)), found, allowed, meant, Need.FILES)
 
         secrets: dict[Path, Secret] = {}
         for place, source in checks.secret_references(engine).items():

@@ -150,6 +150,8 @@ class EngineSpec:
     hardening: Literal["baseline", "strict"]
     user_is_named: bool = True
     """By the inventory; else `user` is the engine's own, and what runs may have another."""
+    fallbacks: Mapping[str, EngineSpec] = field(default_factory=dict)
+    """This engine with other flags, by the fallback's name, in the order in which they are tried."""
 
     @property
     def unit(self) -> str:
@@ -187,7 +189,8 @@ class EngineSpec:
     def secrets(self) -> tuple[Secret, ...]:
         """Everything that must be masked in what is printed or kept."""
         keys = (self.api_key,) if self.api_key else ()
-        return (*keys, *self.secret_flags.values(), *self.secret_environment.values())
+        own = (*keys, *self.secret_flags.values(), *self.secret_environment.values())
+        return own + tuple(one for other in self.fallbacks.values() for one in other.secrets)
 
 
 @dataclass(frozen=True)
@@ -234,3 +237,5 @@ class Inventory:
     file: str
     hosts: tuple[HostEntry, ...]
     errors: tuple[str, ...] = ()
+    first: str | None = None
+    """The host that is deployed before the others."""

@@ -16,7 +16,7 @@ from roles.inventory import flags
 from roles.inventory.model import EngineSpec, HostSpec
 from roles.inventory.quoting import config_value, env_value, exec_line, unit_word
 from roles.inventory.shipped import TEMPLATES
-from sglangctl.state.config import EngineConfig, HostConfig
+from sglangctl.state.config import EngineConfig, Fallback, HostConfig
 
 VENVS = "/opt/sglang/venvs"
 RESTART_S = 10
@@ -187,6 +187,23 @@ def engine_config(engine: EngineSpec) -> EngineConfig:
         readiness=engine.readiness,
         limits=engine.limits,
         preflight=engine.preflight,
+        fallbacks=_fallbacks(engine),
+    )
+
+
+def _fallbacks(engine: EngineSpec) -> tuple[Fallback, ...]:
+    if not engine.fallbacks:
+        return ()
+    wanted = render(engine, venv=venv_path(engine)).digest
+    return tuple(
+        Fallback(
+            name=name,
+            release=render(other, venv=venv_path(other)).digest,
+            instead_of=wanted,
+            drafter=other.drafter,
+            preflight=other.preflight,
+        )
+        for name, other in engine.fallbacks.items()
     )
 
 

@@ -29,7 +29,7 @@ def serving(
     subject: Subject,
     settled: Callable[[], bool],
     sudo: bool = False,
-    then: Sequence[str] | None = None,
+    then: Callable[[], Sequence[str]] | None = None,
 ) -> Commands:
     """
     Follow an engine's start until it serves, then have it prove that with a generation.
@@ -40,7 +40,7 @@ def serving(
     + subject: the engine
     + settled: whether it serves, has proved it, and nothing of it changes in this run
     + sudo: whether sglangctl needs it on this host
-    + then: arguments of a `sglangctl` that is called once the engine is ready
+    + then: the arguments of a `sglangctl` that is called once the engine is ready
 
     **Example:**
 
@@ -65,7 +65,7 @@ def serving(
             result = results.of_start(subject, followed)
         conclude(target, result)
         if then is not None:
-            answer = link.run(*subject.program, *then)
+            answer = link.run(*subject.program, *then())
             if not answer.ok:
                 raise HostFailed("\n".join(answer.errors or answer.lines))
 

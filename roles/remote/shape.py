@@ -90,7 +90,16 @@ _ENGINE = _object(
             staged=_or_none(_TEXTS),
         )
     ),
-    state=_or_none(_object(phase=_some("string"), time=_some("string", "number"))),
+    state=_or_none(
+        _object(
+            phase=_some("string"),
+            time=_some("string", "number"),
+            owes=_some("string"),
+            fallback=_or_none(
+                _object(name=_some("string"), instead_of=_some("string"), cause=_some("string"))
+            ),
+        )
+    ),
     last=_or_none(
         _object(
             start=_some("string"),
@@ -101,6 +110,17 @@ _ENGINE = _object(
     ),
 )
 _PLAN = _object(
+    refused=_or_none(
+        _list(
+            _object(
+                "who",
+                who=_text(),
+                reason=_some("string"),
+                allow=_some("string"),
+                pid=_some("integer"),
+            )
+        )
+    ),
     lines=_or_none(_TEXTS),
     units_to_stop=_or_none(_STOPPED),
     containers_to_stop=_or_none(_STOPPED),

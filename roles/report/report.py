@@ -3,8 +3,9 @@
 pyinfra's own JSON leaves failed hosts' messages out, and is empty when every host has failed.
 
 {"v": 1, "deploy", "time", "report": [{host, outcome, messages, operations, engines, lists, choices,
-switches}]}; outcome is ok, failed or unreachable; engines holds one Result each; lists, what the screen
-has folded; choices, what the plan said of each engine; switches, the events of each switch.
+switches}]}; outcome is ok, failed or unreachable; engines holds one Result each, and `fallback` {name,
+cause} of the switch where one serves; lists, what the screen has folded; choices, what the plan said of
+each engine; switches, the events of each switch.
 """
 
 from __future__ import annotations
@@ -30,7 +31,7 @@ from roles.remote.snapshot import prepared
 from roles.report import choice, last_screen
 from roles.report.page import page
 from roles.report.quiet import Quiet
-from roles.report.result import BACK, LISTS, RESULTS, SWITCHES
+from roles.report.result import BACK, FALLBACKS, LISTS, RESULTS, SWITCHES
 
 VERSION = 1
 FOLDER_VARIABLE = "SGLANG_REPORTS"
@@ -155,7 +156,10 @@ def of_host(state: State, host: Host, order: Sequence[str]) -> dict[str, Any]:
         "outcome": outcome,
         "messages": failing.MESSAGES.get(host.name, []),
         "operations": operations(state, host, order),
-        "engines": [asdict(result) for result in RESULTS.get(host.name, {}).values()],
+        "engines": [
+            {**asdict(result), "fallback": FALLBACKS.get(host.name, {}).get(name)}
+            for name, result in RESULTS.get(host.name, {}).items()
+        ],
         "lists": LISTS.get(host.name, {}),
         "choices": [asdict(one) for one in choice.CHOICES.get(host.name, [])],
         "switches": SWITCHES.get(host.name, {}),

@@ -55,6 +55,10 @@ SWITCHES: dict[str, dict[str, list[dict[str, Any]]]] = {}
 """By host's name, then by engine's: what its switch's journal said, `t` and `step` or `text` each."""
 
 
+FALLBACKS: dict[str, dict[str, dict[str, str | None]]] = {}
+"""By host's name, then by engine's: the fallback that serves, {name, cause}."""
+
+
 LISTS: dict[str, dict[str, list[str]]] = {}
 """By host's name, then by what they list: what is too long for the screen."""
 

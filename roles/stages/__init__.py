@@ -6,6 +6,7 @@ from roles.stages.preflight_check import preflight
 from roles.stages.prepare import prepare_engines, prepare_host, prepare_kernels
 from roles.stages.readiness import verify, wait_until_serving
 from roles.stages.report_preflight import report_preflight
+from roles.stages.rollout import roll_out
 from roles.stages.stop import remove_engines, rollback_engines, stop_engines
 from roles.stages.switch import remove_gone, switch_engines
 
@@ -19,6 +20,7 @@ __all__ = [
     "remove_engines",
     "remove_gone",
     "report_preflight",
+    "roll_out",
     "rollback_engines",
     "stop_engines",
     "switch_engines",

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from functools import partial
+
 from pyinfra.api import deploy
 
 from roles.engine.operations import service_user, staged_release
@@ -11,6 +13,8 @@ from roles.remote.failing import contained
 from roles.sgl_kernel.operations import kernel_ready
 from roles.stages.desired import DesiredHost
 from roles.stages.lacks import lacks, notes
+from roles.switch.decision import decision_of, side_of
+from roles.switch.staged import staged_fallbacks
 
 
 @contained
@@ -53,7 +57,18 @@ def prepare_engines(desired: DesiredHost) -> None:
             request=desired.request,
             sudo=desired.sudo,
         )
-        staged_release(name=f"{title} release", engine=engine, request=desired.request)
+        staged_release(
+            name=f"{title} release",
+            engine=engine,
+            side=partial(side_of, engine),
+            request=desired.request,
+        )
+        staged_fallbacks(
+            name=f"{title} fallbacks",
+            engine=engine,
+            decide=decision_of(engine),
+            request=desired.request,
+        )
 
 
 @contained

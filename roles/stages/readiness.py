@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 from typing import Any
 
 from pyinfra.api import deploy
@@ -16,7 +17,7 @@ from roles.remote.failing import contained
 from roles.remote.snapshot import engine_facts
 from roles.stages.desired import DesiredHost
 from roles.stages.existing import ExistingHost
-from roles.switch.decision import decision_of
+from roles.switch.decision import decision_of, side_of
 from sglangctl.diagnosis.outcomes import PROVEN
 
 
@@ -37,7 +38,7 @@ def wait_until_serving(desired: DesiredHost) -> None:
             subject=subject,
             settled=settled,
             sudo=desired.sudo,
-            then=("switch", engine.name, f"--commit={engine.release.digest}"),
+            then=partial(commit, engine, desired),
         )
         reached(name=f"{engine.name}: clients reach it", subject=subject, settled=settled)
 
@@ -61,6 +62,13 @@ def verify(existing: ExistingHost) -> None:
             subject=subject_of(engine),
             settled=lambda: False,
         )
+
+
+def commit(engine: DesiredEngine, desired: DesiredHost) -> Sequence[str]:
+    """The call that keeps what serves: the engine's release, or its fallback's."""
+    facts = desired.facts()
+    side = engine if facts is None else side_of(engine, facts)
+    return ("switch", engine.name, f"--commit={side.release.digest}")
 
 
 def settled_of(

@@ -9,13 +9,13 @@ from roles.host.managed import Managed, changes
 from roles.remote.snapshot import JSON, engine_facts
 from roles.report.choice import DUE, REPAIR, REPLACE, RESTART, START, STAYS, Choice
 from roles.switch.blockers import blockers
-from roles.switch.decision import decision_of, watch_reasons_of
+from roles.switch.decision import decision_of, side_of, watch_reasons_of
 from roles.switch.drift import drift
 from roles.switch.ending import ending, own_units
 from roles.switch.values import values
 from sglangctl.systemd.unit import UP
 from sglangctl.systemd.unit_names import SWITCH_DROP_IN
-from sglangctl.util.values import number
+from sglangctl.util.values import mapping, number
 
 
 def choice_of(engine: DesiredEngine, managed: Sequence[Managed], facts: JSON, host: str) -> Choice:
@@ -63,9 +63,19 @@ def ends_with(others: Sequence[str]) -> str:
 
 
 def notes_of(engine: DesiredEngine, facts: JSON) -> tuple[str, ...]:
-    """Drop-ins of others, and a log that was deleted while the engine writes it."""
+    """A fallback that serves, others on the GPUs of an engine that stays, drop-ins of others, and a log
+    that was deleted while the engine writes it."""
     unit = engine_facts(facts, engine.name).get("unit") or {}
     found = []
+    if side_of(engine, facts) is not engine:
+        about = mapping((engine_facts(facts, engine.name).get("state") or {}).get("fallback"))
+        found.append(
+            f"fallback {about.get('name')} serves because {about.get('cause')}: it is kept while the "
+            f"inventory is the same. To try release {engine.release.digest[:12]} again: "
+            "deploys/stop.py, then deploy"
+        )
+    if not decision_of(engine)(facts).needed:
+        found += beside((facts.get("plans") or {}).get(engine.name) or {})
     paths = str(unit.get("DropInPaths") or "").split()
     others = [path for path in paths if not path.endswith(f"/{SWITCH_DROP_IN}")]
     if others:
@@ -77,3 +87,15 @@ def notes_of(engine: DesiredEngine, facts: JSON) -> tuple[str, ...]:
             "deleted log until its next start"
         )
     return tuple(found)
+
+
+def beside(plan: JSON) -> list[str]:
+    """Whoever is on the GPUs of an engine that stays, and may not be ended."""
+    found = []
+    for one in plan.get("refused") or []:
+        pid = "" if one.get("pid") is None else f" (pid {one['pid']})"
+        found.append(
+            f"{one.get('who')}{pid} is on its GPUs too, and left alone ({one.get('reason')}). "
+            f"To end it: {one.get('allow')}"
+        )
+    return found

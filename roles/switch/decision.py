@@ -16,6 +16,10 @@ from roles.switch.ending import ending, own_units
 from sglangctl.startup.render import stopped
 from sglangctl.systemd.unit import UP
 from sglangctl.systemd.unit_names import watch_unit
+from sglangctl.util.values import mapping
+
+STAGING_S = 60.0
+"""More than the staging of one release takes."""
 
 
 @dataclass(frozen=True)
@@ -49,6 +53,7 @@ def decide(
     changed_files: Sequence[str],
     unit_differs: bool,
     under_way: bool = False,
+    rewritten: Sequence[str] = (),
 ) -> Decision:
     """Compare what the probe says of one engine with the wanted release.
 
@@ -57,6 +62,7 @@ def decide(
     + changed_files: names of the release's files that differ from the live ones
     + unit_differs: the unit in /etc/systemd/system is not the release's, in what a start reads
     + under_way: a switch of this engine runs now
+    + rewritten: names of the release's files that were written after the engine's start
     """
     live = (engine.get("releases") or {}).get("current")
     unit = engine.get("unit") or {}
@@ -75,6 +81,10 @@ def decide(
             "a switch of it is running" if under_way else "an earlier switch was interrupted"
         )
     if live == wanted and not unit_differs and not changed_files:
+        if state.get("owes"):
+            reasons.append(f"{state['owes']}, and the engine was not started since")
+        elif rewritten:
+            reasons.append(f"{', '.join(rewritten)} was written after the engine's start")
         active = unit.get("ActiveState")
         if active not in UP:
             by = (engine.get("last") or {}).get("stopped_by")
@@ -113,35 +123,74 @@ def watch_reasons(
     return reasons
 
 
+def side_of(engine: DesiredEngine, facts: JSON) -> DesiredEngine:
+    """What the host is compared with: the engine, or one of its fallbacks, where the switch to this
+    very release ended with that and it runs as it should. Pure."""
+    about = engine_facts(facts, engine.name)
+    state = about.get("state") or {}
+    instead = mapping(state.get("fallback")).get("instead_of")
+    if state.get("phase") == "live" and instead == engine.release.digest:
+        for one in engine.fallbacks.values():
+            if not _decision(one, facts).needed:
+                return one
+    return engine
+
+
 def decision_of(engine: DesiredEngine) -> Decide:
     """From the probe's document to the decision about this engine."""
+    return lambda facts: _decision(side_of(engine, facts), facts)
 
-    def of(facts: JSON) -> Decision:
-        # A file with wrong rights only is repaired without a restart: see roles/switch/drift.py.
-        files = [
-            one.item.path.rsplit("/", 1)[1]
-            for one in changed_against_live(engine, facts)
-            if not rights_only(one)
-        ]
-        unit = engine.installed_unit(facts)
-        differs = change(unit, facts["files"][unit.path])
-        lock = facts.get("lock") or {}
-        about = engine_facts(facts, engine.name)
-        decision = decide(
-            about,
-            engine.release.digest,
-            files,
-            differs is not None and restarts(differs),
-            under_way=lock.get("engine") == engine.name,
-        )
-        runs = (about.get("unit") or {}).get("ActiveState") in UP
-        plan = (facts.get("plans") or {}).get(engine.name) or {}
-        others, own = ending(plan, own_units(engine.spec, facts))
-        stops = runs or own > 0 or bool(others)
-        held = decision.needed and engine.spec.restart == "never" and stops
-        return replace(decision, held=held)
 
-    return of
+def _decision(engine: DesiredEngine, facts: JSON) -> Decision:
+    # What has wrong rights only is put right without a restart: see roles/switch/drift.py.
+    files = [
+        one.item.path.rsplit("/", 1)[1]
+        for one in changed_against_live(engine, facts)
+        if not rights_only(one)
+    ]
+    unit = engine.installed_unit(facts)
+    differs = change(unit, facts["files"][unit.path])
+    lock = facts.get("lock") or {}
+    about = engine_facts(facts, engine.name)
+    decision = decide(
+        about,
+        engine.release.digest,
+        files,
+        differs is not None and restarts(differs),
+        under_way=lock.get("engine") == engine.name,
+        rewritten=rewritten(engine, facts),
+    )
+    runs = (about.get("unit") or {}).get("ActiveState") in UP
+    plan = (facts.get("plans") or {}).get(engine.name) or {}
+    others, own = ending(plan, own_units(engine.spec, facts))
+    stops = runs or own > 0 or bool(others)
+    held = decision.needed and engine.spec.restart == "never" and stops
+    return replace(decision, held=held)
+
+
+def rewritten(engine: DesiredEngine, facts: JSON) -> list[str]:
+    """The names of the live release's files that somebody wrote since the engine read them, although
+    they are as they should be: it may have been started with others. Pure.
+
+    All files of a release are staged in one moment: one that is much newer than the rest was not, also
+    where the clock was set meanwhile.
+    """
+    unit = engine_facts(facts, engine.name).get("unit") or {}
+    times = {
+        name: (facts["files"][item.path] or {}).get("mtime")
+        for name, item in engine.live_files.items()
+    }
+    started, staged = unit.get("started"), times.pop("manifest.json")
+    if unit.get("ActiveState") not in UP or started is None or staged is None:
+        return []
+    now = host_time(facts)
+    return [
+        name
+        for name, mtime in times.items()
+        if name != "sglang.service"
+        and mtime is not None
+        and max(started, staged + STAGING_S) < mtime <= now
+    ]
 
 
 def watch_reasons_of(

@@ -19,7 +19,7 @@ from roles.remote.program import PYTHON
 from roles.remote.snapshot import JSON, engine_facts, forget
 from roles.remote.steps import signs_of_life
 from roles.report.result import keep
-from roles.switch.decision import Decide
+from roles.switch.decision import Decide, side_of
 from roles.switch.effects import restarts, rights_only
 from sglangctl.systemd.unit import ENABLED, UP
 from sglangctl.systemd.unit_names import RESUME, RESUME_AT_BOOT, engine_unit
@@ -74,6 +74,7 @@ def drift_of(engine: Mapping[str, Any], name: str) -> Drift:
 
 def drift(engine: DesiredEngine, facts: JSON) -> Drift:
     """All of it for one engine. Pure; says nothing where it has to be switched."""
+    engine = side_of(engine, facts)
     about = engine_facts(facts, engine.name)
     found = drift_of(about, engine.name)
     if (facts["files"].get(RESUME_AT_BOOT) or {}).get("kind") == "absent":
@@ -129,7 +130,8 @@ def as_committed(
         commands = []
         if found.replaced:
             commands.append(("free", engine.name, "--replaced"))
-        commands.append(("switch", engine.name, f"--commit={engine.release.digest}"))
+        digest = side_of(engine, facts).release.digest
+        commands.append(("switch", engine.name, f"--commit={digest}"))
         for command in commands:
             with signs_of_life(link.host, f"sglangctl {command[0]} {engine.name}"):
                 answer = link.run(

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import secrets
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 from pyinfra.context import host, state
@@ -18,10 +18,10 @@ from roles.remote.operation import Commands, operation, planned, read, show, wil
 from roles.remote.over_link import over_link
 from roles.remote.program import PYTHON
 from roles.remote.snapshot import JSON, engine_facts, forget
-from roles.report.result import BACK, SWITCHES, keep, record
+from roles.report.result import BACK, FALLBACKS, SWITCHES, keep, record
 from roles.switch.blockers import blockers
 from roles.switch.decision import Decide, Decision
-from roles.switch.outcome import others_of, result_of
+from roles.switch.outcome import fallback_of, others_of, result_of
 from roles.switch.staged import prove
 from sglangctl.state.journal import Event
 from sglangctl.switch import before
@@ -143,7 +143,7 @@ def switched(
             *describe([*edited, *found], bool(state.config.DIFF)),
             f"restart of {name}: {decision}",
             *plan_lines(facts, name),
-            *planned(way_back(facts, name, digest)),
+            *planned(way_back(facts, name, digest, list(engine.fallbacks))),
         ]
     )
     asked = ["switch", name, f"--to={digest}", f"--reason={decision}"]
@@ -155,6 +155,8 @@ def switched(
 
     def run(link: Link) -> None:
         prove(link, engine)
+        for fallback, one in engine.fallbacks.items():
+            prove(link, one, f"fallback {fallback}: ")
         ticket = new_ticket()
         answer = link.run(
             *PYTHON,
@@ -225,6 +227,8 @@ def follow_switch(link: Link, engine: str, ticket: str, at: str | None = None) -
             record(link.host, result_of(engine, event))
         elif event.get("name") == "back":
             BACK.setdefault(link.host.name, {})[engine] = others_of(event)
+        elif event.get("name") == "fallback":
+            FALLBACKS.setdefault(link.host.name, {})[engine] = fallback_of(event)
         elif event.get("name") in ("switch", "end"):
             last = str(event.get("text"))
             if event.get("name") == "switch":
@@ -241,10 +245,11 @@ def follow_switch(link: Link, engine: str, ticket: str, at: str | None = None) -
         raise HostFailed(last or f"the switch ended with status {status}")
 
 
-def way_back(facts: JSON, engine: str, to: str) -> list[str]:
-    """What a switch to release `to` goes back to where it fails, in a line; none without a plan."""
+def way_back(facts: JSON, engine: str, to: str, fallbacks: Sequence[str] = ()) -> list[str]:
+    """What a switch to release `to` tries and goes back to where it fails, a line each; none without a
+    plan."""
     found = ((facts.get("plans") or {}).get(engine) or {}).get("before")
-    return [before.line(before.Before.from_json(found), engine, to)] if found else []
+    return before.lines(before.Before.from_json(found), engine, to, fallbacks) if found else []
 
 
 def plan_lines(facts: JSON, engine: str) -> list[str]:

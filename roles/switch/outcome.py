@@ -32,3 +32,9 @@ def others_of(event: Event) -> list[str]:
     """From the event `back` of a switch (sglangctl/switch/back.py): what serves again that is none of
     our releases, `vllm-kimi.service serves` each."""
     return texts(event.get("others"))
+
+
+def fallback_of(event: Event) -> dict[str, str | None]:
+    """From the event `fallback` of a switch (sglangctl/switch/transaction.py): which one serves, and
+    the cause for which the wanted release did not."""
+    return {"name": text(event.get("fallback")), "cause": text(event.get("cause"))}

@@ -1,13 +1,23 @@
-"""The last check before a switch: the staged engine's own parser and imports, on the host."""
+"""What is staged for a switch: its fallbacks, and the last check of it, with the staged engine's own
+parser and imports, on the host."""
 
 from __future__ import annotations
 
+from pyinfra.context import host
+
 from roles.engine.desired import DesiredEngine
+from roles.engine.operations import stage
+from roles.host.managed import text_diff
+from roles.inventory import render
 from roles.remote import program
 from roles.remote.failing import HostFailed, say
 from roles.remote.link import Answer, Link
+from roles.remote.operation import Commands, operation, read, show
 from roles.remote.shape import PREFLIGHT, WrongShape, check, parsed
+from roles.remote.snapshot import JSON, engine_facts
 from roles.remote.steps import signs_of_life
+from roles.switch.decision import Decide
+from roles.switch.values import of_diff
 from sglangctl.diagnosis.finding import FAIL, INFO, Finding
 from sglangctl.preflight.asking import LIMIT_S
 from sglangctl.preflight.text import sentence
@@ -17,8 +27,49 @@ WAIT_S = LIMIT_S + 180.0
 LEFT_ALONE = "what runs now was left alone"
 
 
-def prove(link: Link, engine: DesiredEngine) -> None:
-    """HostFailed, before anything is stopped, where the staged engine could not start."""
+@operation()
+def staged_fallbacks(engine: DesiredEngine, decide: Decide, request: JSON) -> Commands:
+    """
+    Write the releases of an engine's fallbacks beside the others, for the switch that needs them.
+
+    + engine: the engine
+    + decide: from the probe's document to whether a switch is needed, and why
+    + request: what the probe is asked for
+    """
+    facts = read(request)
+    there = (engine_facts(facts, engine.name).get("releases") or {}).get("staged") or []
+    found = {name: one for name, one in engine.fallbacks.items() if one.release.digest not in there}
+    if not found or not decide(facts).needed:
+        host.noop(f"no fallback of {engine.name} is to be staged")
+        return
+    show(
+        [
+            f"fallback {name}, release {one.release.digest[:12]}: {'; '.join(differing(engine, one))}"
+            for name, one in found.items()
+        ]
+    )
+    for one in found.values():
+        yield stage(one)
+
+
+def differing(engine: DesiredEngine, other: DesiredEngine) -> list[str]:
+    """`attention-backend fa3 -> triton` for each value in which two releases of an engine differ."""
+    ours = engine.live_files
+    files = {name: one for name, one in other.live_files.items() if name != "manifest.json"}
+    return list(
+        dict.fromkeys(
+            text
+            for name, one in files.items()
+            for text in of_diff(
+                text_diff(one.path, ours[name].masked if name in ours else "", one.masked)
+            )
+        )
+    )
+
+
+def prove(link: Link, engine: DesiredEngine, what: str = "") -> None:
+    """HostFailed, before anything is stopped, where the staged engine could not start; `what` begins
+    each sentence about it."""
     argv = ["preflight", "--spec=-", "--gate=staged", f"--release={engine.release.digest}"]
     with signs_of_life(link.host, f"{engine.name}: its parser and its imports"):
         answer = link.run(
@@ -27,13 +78,13 @@ def prove(link: Link, engine: DesiredEngine) -> None:
             *argv,
             "--json",
             wait_s=WAIT_S,
-            stdin=engine.config.content.decode(),
+            stdin=render.engine_json(engine.spec).decode(),
         )
     found = findings_of(answer)
     for one in found:
         if one.level not in (FAIL, INFO):
-            say(link.host, f"{one.level}: {sentence(one)}", fg="yellow")
-    wrong = [sentence(one) for one in found if one.level == FAIL]
+            say(link.host, f"{one.level}: {what}{sentence(one)}", fg="yellow")
+    wrong = [what + sentence(one) for one in found if one.level == FAIL]
     if wrong:
         raise HostFailed("\n".join([*wrong, LEFT_ALONE]))
 

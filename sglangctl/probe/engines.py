@@ -95,6 +95,8 @@ def releases(name: str, paths: Paths) -> dict[str, Any]:
             "came_from": known.came_from,
             "time": known.time,
             "reason": known.reason,
+            "fallback": known.fallback,
+            "owes": known.owes,
             "foreign": [one.get("unit") for one in known.foreign],
         }
     return {

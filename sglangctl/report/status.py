@@ -17,6 +17,7 @@ from sglangctl.state.paths import Paths
 from sglangctl.systemd.unit import Unit, with_watch
 from sglangctl.systemd.unit_failure import spawn_step, why
 from sglangctl.systemd.unit_names import watch_unit
+from sglangctl.util.errors import Failed
 
 VERSION = 1
 SILENT_S = 150.0
@@ -71,6 +72,8 @@ class EngineStatus:
     evidence: list[str] = field(default_factory=list)
     stopped_by: str | None = None
     """Who asked for its end; then it has not failed, whatever `outcome` and systemd call it."""
+    fallback: dict[str, str] | None = None
+    """The fallback that serves instead of the wanted release: name, instead_of (its digest), cause."""
     notes: list[str] = field(default_factory=list)
     """Warnings about the other fields."""
     exit: int = 2
@@ -93,6 +96,7 @@ def look(engine: EngineConfig, paths: Paths) -> EngineStatus:
         "model": engine.served_name,
         "folder": engine.model,
         "release": release.link_target(engine.name, "current", paths),
+        "fallback": fallback(engine.name, paths),
     }
     start = starts.to_tell_of(engine.name, unit, paths)
     if start is None:
@@ -129,6 +133,17 @@ def look(engine: EngineConfig, paths: Paths) -> EngineStatus:
     if began_s is not None:
         basis["since"] = round(time.time() - began_s, 3)
     return EngineStatus(**basis, start=start, seen_s=seen_s, notes=notes, exit=status, **told)
+
+
+def fallback(name: str, paths: Paths) -> dict[str, str] | None:
+    """The fallback that the last switch ended with, while it is live; None also where nobody may
+    read that."""
+    try:
+        state = release.read_state(name, paths)
+    except Failed:
+        return None
+    live = release.link_target(name, "current", paths)
+    return state.fallback if state and state.phase == "live" and state.to == live else None
 
 
 def in_unix(monotonic: float | None) -> float | None:

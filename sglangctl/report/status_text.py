@@ -102,13 +102,23 @@ def below(one: EngineStatus, details: bool) -> list[str]:
         shown += [f"{one.name}: {why}", *deciding(one), *command_of(step), f"  {step}"]
     elif one.outcome not in ("pending", "ready", "serving", None) and not down(one):
         shown += [f"{one.name}: {one.outcome}", *deciding(one)]
-    notes = [f"  note: {escaped(note)}" for note in one.notes]
+    notes = [f"  note: {escaped(note)}" for note in (*instead(one), *one.notes)]
     wrong = bool(shown or notes)
     if wrong and not shown:
         shown = [f"{one.name}: {state(one)}"]
     if details or wrong:
         shown += unit(one) if shown else [f"{one.name}: {unit(one)[0].strip()}", *unit(one)[1:]]
     return [*shown, *notes]
+
+
+def instead(one: EngineStatus) -> list[str]:
+    """Which fallback serves, and why."""
+    found = one.fallback
+    if not found:
+        return []
+    wanted = str(found.get("instead_of"))[:12]
+    because = f"because {found.get('cause')}"
+    return [f"serves with fallback {found.get('name')} {because} (wanted: {wanted})"]
 
 
 def deciding(one: EngineStatus) -> list[str]:

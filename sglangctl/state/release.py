@@ -15,7 +15,7 @@ import pwd
 import re
 import shutil
 import stat
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -80,6 +80,8 @@ class State:
     fallback: dict[str, str] | None = None
     """Where `to` is a fallback of the wanted release: its `name`, the digest `instead_of` which it
     serves, and the `cause` for which that one did not."""
+    owes: str | None = None
+    """Why the engine has to be started again, by a deploy that may not have come to that."""
     v: int = 1
 
     @property
@@ -148,7 +150,8 @@ def write_state(name: str, state: State, paths: Paths) -> None:
     document = {
         key: list(value) if isinstance(value, tuple) else value
         for key, value in state.__dict__.items()
-        if value is not None or key not in ("config", "config_before", "step", "ended", "fallback")
+        if value is not None
+        or key not in ("config", "config_before", "step", "ended", "fallback", "owes")
     }
     write_atomic(paths.state_json(name), json.dumps(document, indent=1).encode() + b"\n", 0o600)
 
@@ -183,6 +186,7 @@ def stage(name: str, document: Any, paths: Paths) -> str:
         )
     if folder.is_dir():
         # Damaged or edited: a release is what its digest says, also the live one.
+        _owe_a_start(name, digest, paths)
         damaged = folder.with_name(f".{digest}.damaged")
         shutil.rmtree(damaged, ignore_errors=True)
         os.rename(folder, damaged)
@@ -192,6 +196,13 @@ def stage(name: str, document: Any, paths: Paths) -> str:
         os.rename(partial, folder)
     sync_folder(folder.parent)
     return digest
+
+
+def _owe_a_start(name: str, digest: str, paths: Paths) -> None:
+    """Once a live release is whole again, nobody else sees that the engine may have read it before."""
+    state = read_state(name, paths)
+    if state is not None and link_target(name, "current", paths) == digest:
+        write_state(name, replace(state, owes="its live release was written again"), paths)
 
 
 def _same(folder: Path, files: dict[str, bytes], gid: int) -> bool:

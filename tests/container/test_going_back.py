@@ -219,6 +219,34 @@ def test_our_previous_release_serves_again(host: Host, tmp_path: Path, fault: st
     assert pending(failing) != {}
 
 
+def test_a_fallback_that_helps_serves_and_stays(host: Host, tmp_path: Path) -> None:
+    wanted: dict[str, Any] = {
+        "environment": {"STANDIN_FAULT": "gpu-out-of-memory", "ROUND": "fallback"},
+        "fallbacks": {
+            "same": {"environment": {"ROUND": "same"}},
+            "less": {"environment": {"STANDIN_FAULT": None}},
+        },
+    }
+    inventory = inventory_of(tmp_path, host, **wanted)
+    plan = deploy(inventory, "--dry")
+    assert "fallback same, then less" in plan.stdout + plan.stderr
+    done = deploy(inventory, "-y")
+    said = done.stdout + done.stderr
+    assert done.returncode == 0, said
+    assert "chat serves with fallback less because gpu-out-of-memory" in said
+    served, main = current(host), show(host, UNIT, "MainPID")
+    sound(host, served)
+    assert "fallback less" in host.exec("sglangctl", "status", "chat").stdout
+    again = deploy(inventory, "-y")
+    assert again.returncode == 0, again.stdout + again.stderr
+    plan = deploy(inventory, "--dry")
+    assert "fallback less serves because gpu-out-of-memory" in plan.stdout + plan.stderr
+    assert pending(inventory) == {}
+    assert show(host, UNIT, "MainPID") == main
+    wanted["fallbacks"] = {"less": {"environment": {"STANDIN_FAULT": None, "ROUND": "less"}}}
+    assert any("live release" in name for name in pending(inventory_of(tmp_path, host, **wanted)))
+
+
 def test_without_a_way_back_it_says_that_nothing_serves(host: Host, tmp_path: Path) -> None:
     before = current(host)
     failing = inventory_of(

@@ -153,9 +153,9 @@ class Bench:
             add_op(state, proved, name="Verify", subjects=subjects)
         else:
             (subject,) = subjects
-            then = ("switch", "--commit=abc")
+            commit = ("switch", "--commit=abc")
             ask = {"subject": subject, "settled": lambda: settled}
-            add_op(state, serving, name="Readiness", then=then, **ask)
+            add_op(state, serving, name="Readiness", then=lambda: commit, **ask)
             add_op(state, reached, name="Clients", **ask)
         with contextlib.suppress(PyinfraError):  # no hosts remaining
             run_ops(state)

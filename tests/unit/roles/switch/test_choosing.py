@@ -88,6 +88,18 @@ def test_what_is_somebody_elses_is_named() -> None:
     assert found.ends == ("vllm.service (3 processes)", "1 process of others")
 
 
+def test_a_stranger_on_the_gpus_of_an_engine_that_stays_is_named() -> None:
+    refusal = {"who": "python3", "pid": 42, "reason": "nobody declared it", "allow": "free e"}
+    facts = facts_of(WANTED)
+    facts["plans"] = {WANTED.name: {"refused": [refusal]}}
+    found = chosen(facts)
+    assert found.action == choice.STAYS
+    (note,) = found.notes
+    assert "python3 (pid 42) is on its GPUs too" in note and note.endswith("To end it: free e")
+    facts["engines"][WANTED.name]["unit"]["ActiveState"] = "failed"
+    assert chosen(facts).notes == (), "the preflight fails the host for it"
+
+
 def test_a_first_start_ends_nothing() -> None:
     found = chosen(facts_of(WANTED, releases=None, unit=None, last=None))
     assert (found.action, found.without_s) == (choice.START, None)

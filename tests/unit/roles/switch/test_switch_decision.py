@@ -1,3 +1,4 @@
+from datetime import datetime, timezone
 from typing import Any
 
 import pytest
@@ -5,6 +6,7 @@ import pytest
 from roles.engine.desired import DesiredEngine, desired_engine
 from roles.host.managed import Managed, ManagedFile
 from roles.switch.decision import decide, decision_of, watch_reasons, watch_reasons_of
+from tests.support.host_facts import facts_of
 from tests.support.inventory_case import engine
 
 LIVE = "a" * 64
@@ -179,3 +181,39 @@ def test_what_the_watch_reads_restarts_it() -> None:
 def test_an_engine_without_a_release_or_a_watch() -> None:
     assert watch_reasons_of(WANTED, [WATCH_UNIT])(host(WANTED, releases=None, watch=None)) == []
     assert watch_reasons_of(WANTED, [WATCH_UNIT])(host(WANTED, watch=None)) == ["it is unknown"]
+
+
+def test_a_start_that_is_owed_is_due() -> None:
+    wanted = desired_engine(engine())
+    facts = facts_of(wanted, state={"phase": "live", "owes": "its live release was written again"})
+    assert "its live release was written again" in str(decision_of(wanted)(facts))
+
+
+@pytest.mark.parametrize(
+    ("written", "now", "due"),
+    [(1000.0, 5000.0, False), (1900.0, 5000.0, False), (2100.0, 5000.0, True),
+     (2100.0, 2050.0, False)],
+    ids=["staged", "before the start", "after the start", "of the future"],
+)  # fmt: skip
+def test_a_file_that_somebody_wrote_after_the_start(written: float, now: float, due: bool) -> None:
+    wanted = desired_engine(engine())
+    unit = {"ActiveState": "active", "UnitFileState": "enabled", "started": 2000.0}
+    facts = facts_of(wanted, unit=unit)
+    facts["time"] = datetime.fromtimestamp(now - 1, timezone.utc).strftime("%Y-%m-%dT%H:%M:%SZ")
+    for item in wanted.live_files.values():
+        facts["files"][item.path]["mtime"] = 1000.0
+    path = wanted.live_files["engine.yaml"].path
+    facts["files"][path]["mtime"] = written
+    assert decision_of(wanted)(facts).needed == due
+    if due:
+        assert "engine.yaml was written after the engine's start" in str(decision_of(wanted)(facts))
+
+
+def test_a_clock_that_was_set_back_restarts_nothing() -> None:
+    """The whole release is younger than the start then."""
+    wanted = desired_engine(engine())
+    unit = {"ActiveState": "active", "UnitFileState": "enabled", "started": 2000.0}
+    facts = facts_of(wanted, unit=unit)
+    for item in wanted.live_files.values():
+        facts["files"][item.path]["mtime"] = 3600.0
+    assert not decision_of(wanted)(facts).needed

@@ -221,3 +221,24 @@ def test_what_systemd_says_of_others_units_is_no_complaint(
     monkeypatch.setattr(systemctl, "version", lambda: None)
     monkeypatch.setattr(command, "run", lambda argv, limit_s: command.Result(0, "", f"{line}\n"))
     assert release.verify_unit(unit, "a.service") == ([line] if counts else [])
+
+
+@needs_systemd
+@needs_root
+def test_a_live_release_that_is_written_again_owes_a_start(tmp_path: Path) -> None:
+    paths = Paths(tmp_path)
+    release.stage("kimi", document(), paths)
+    file = paths.releases("kimi") / DIGEST / "nccl.env"
+    release.write_state("kimi", State("live", to=DIGEST), paths)
+
+    def owes() -> str | None:
+        file.write_text("edited")
+        release.stage("kimi", document(), paths)
+        assert file.read_bytes() == b"{}"
+        state = release.read_state("kimi", paths)
+        assert state is not None and state.phase == "live"
+        return state.owes
+
+    assert owes() is None, "nothing runs from it"
+    link_atomic(paths.current("kimi"), f"releases/{DIGEST}")
+    assert owes() == "its live release was written again"

@@ -1,0 +1,44 @@
+"""The order of a fleet: the first host of the rollout alone, and the others once it is ready."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import cast
+
+from pyinfra.context import host
+
+from roles.stages.desired import DesiredHost
+from roles.stages.readiness import wait_until_serving
+from roles.stages.switch import switch_engines
+from roles.switch.decision import decision_of
+from roles.switch.rollout import first_is_ready
+
+Stage = Callable[[DesiredHost], None]
+switch, prove = cast("Stage", switch_engines), cast("Stage", wait_until_serving)
+"""pyinfra's decorator does not say what it returns."""
+
+
+def roll_out(desired: DesiredHost) -> None:
+    """
+    Switch the engines and follow them until they serve; with `rollout: {first: HOST}`, on that host
+    before any other.
+
+    pyinfra orders operations by the lines that call them: all of the first host's come before all of
+    the others'.
+
+    + desired: the host
+    """
+    first = host.data.get("sglang_first")
+    if first == host.name:
+        switch(desired)
+        prove(desired)
+        return
+    if first is not None:
+        first_is_ready(
+            name=f"{first} is ready",
+            first=first,
+            decides=[decision_of(engine) for engine in desired.engines],
+            request=desired.request,
+        )
+    switch(desired)
+    prove(desired)
