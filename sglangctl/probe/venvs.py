@@ -3,6 +3,7 @@ people's code, and the probe is root's."""
 
 from __future__ import annotations
 
+import json
 import os
 import re
 import stat
@@ -10,15 +11,18 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+from sglangctl.probe.machine import DISTRIBUTION, normalised
 from sglangctl.proc import command
 from sglangctl.state import release
 from sglangctl.state.config import EngineConfig
 from sglangctl.state.ownership import MARKER
 from sglangctl.state.paths import Paths
 from sglangctl.systemd.unit import Unit
+from sglangctl.util.values import mapping
 
 UNFINISHED = "not finished"
 """Its marker is missing: it was never verified, or that was lost."""
+KERNELS = ("sgl-kernel", "sglang-kernel")
 READABLE = stat.S_IROTH | stat.S_IXOTH
 
 
@@ -62,7 +66,35 @@ def damage(venv: Path) -> str | None:
             return f"{folder} is gone"
         if mode & READABLE != READABLE:
             return f"{folder} has mode {stat.S_IMODE(mode):04o}"
-    return None
+    changed = changed_packages(venv, site)
+    return f"changed by hand since it was verified: {', '.join(changed)}" if changed else None
+
+
+def changed_packages(venv: Path, site: Path) -> list[str]:
+    """`NAME VERSION` of what was installed since a venv was verified, and `NAME is gone`. From the
+    dist-info folders.
+
+    The kernel is not among it: a deploy installs that afterwards, and looks at it itself.
+    """
+    marker = venv / MARKER
+    try:
+        verified = marker.stat().st_mtime
+        pinned = mapping(mapping(json.loads(marker.read_text(encoding="utf-8"))).get("packages"))
+        entries = os.listdir(site)
+    except (OSError, ValueError):
+        return []
+    found, newer = set(KERNELS), []
+    for entry in entries:
+        match = DISTRIBUTION.fullmatch(entry)
+        if match is None or normalised(match[1]) in KERNELS:
+            continue
+        found.add(normalised(match[1]))
+        record = site / entry / "RECORD"
+        if record.exists() and record.stat().st_mtime > verified:
+            newer.append(f"{match[1]} {match[2]}")
+    gone = [f"{name} is gone" for name in sorted(pinned) if normalised(name) not in found]
+    # Where the system's packages count too, a pin may be one of them.
+    return sorted(newer) + ([] if "include-system-site-packages = true" in settings(venv) else gone)
 
 
 def settings(venv: Path) -> str:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import shutil
 import sys
@@ -99,3 +100,20 @@ def test_who_runs_from_it(tmp_path: Path) -> None:
         os.symlink(f"releases/{'ab' * 32}", paths.current(name))
     assert venvs.running_from(engines, shown, paths) == {"/v/one": ["a", "b"], "/v/other": ["d"]}
     assert venvs.running_from(engines, None, paths) == {}
+
+
+def test_packages_that_were_changed_by_hand(venv: Path) -> None:
+    for name in ("numpy-2.4.1", "torch-2.9.1", "sglang_kernel-0.4.10"):
+        (venv / SITE / f"{name}.dist-info").mkdir(mode=0o755)
+        (venv / SITE / f"{name}.dist-info/RECORD").touch()
+    pins = {"Torch": "2.9.1", "sgl.kernel": "0.4.10"}
+    marker = venv / MARKER
+    later = marker.stat().st_mtime + 5
+    marker.write_text(json.dumps({"v": 1, "packages": pins}))
+    os.utime(marker, (later, later))
+    assert venvs.damage(venv) is None
+    for name in ("numpy-2.4.1", "sglang_kernel-0.4.10"):  # a deploy installs the kernel itself
+        os.utime(venv / SITE / f"{name}.dist-info/RECORD", (later + 5, later + 5))
+    shutil.rmtree(venv / SITE / "torch-2.9.1.dist-info")
+    said = str(venvs.damage(venv))
+    assert said == "changed by hand since it was verified: numpy 2.4.1, Torch is gone"
