@@ -42,7 +42,7 @@ def run(args: argparse.Namespace) -> int:
         found = runs.of_pid(pid) if args.pid else runs.of_control_process(pid, invocation)
     else:
         found = runs.of_unit(config.unit)
-        lines = never_ran(config)
+        lines = never_ran(config, paths)
         if lines is not None:
             return _ended(lines)
     if found is None:

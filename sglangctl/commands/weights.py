@@ -5,6 +5,10 @@ their size. With --engine the engine's own model and drafter are looked at, with
 user. --sha256 reads every byte: against LIST (what sha256sum printed), else against what
 huggingface_hub wrote down when it fetched the folder; ended and called again, it goes on.
 
+--start is what the engine's unit runs before each start: it says nothing of a model that is
+complete, reads none of its headers while no file changes, and lets the engine start where it could
+not check.
+
 Exit status: 0 complete, 1 not (each finding says what is wrong and what next), 2 could not check.
 With --json: {"v": 1, "weights": [{"path", "files", "bytes", "tensors", "complete"}], "findings":
 [{"id", "level", "seen", "fix", "path"}]}; bytes are those of the tensors.
@@ -27,6 +31,7 @@ from sglangctl.util.terminal import escaped
 from sglangctl.weights import look
 from sglangctl.weights.check import Model
 from sglangctl.weights.hashes import Progress
+from sglangctl.weights.start import faults
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -39,15 +44,34 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--sha256", nargs="?", const="", metavar="LIST", help="read all of it and compare"
     )
     parser.add_argument("--json", action="store_true", help="one document")
+    parser.add_argument("--start", action="store_true", help="of --engine: may it start")
 
 
 def run(args: argparse.Namespace) -> int:
+    if args.start:
+        if not args.engine:
+            raise Unusable("--start is of an engine: name it with --engine")
+        return may_start(args.engine)
     models = _models(args)
     if args.json:
         print(json.dumps(document(models)))
     else:
         print("\n".join(line for model in models for line in lines(model)))
     return 0 if all(model.complete for model in models) else 1
+
+
+def may_start(name: str) -> int:
+    """1 for a model that is not whole, with its faults on standard error (the engine's log)."""
+    try:
+        paths = Paths()
+        wrong = faults(load_engine(name, paths), paths)
+    except Exception as error:  # a fault of the check must not keep an engine from its start
+        print(escaped(f"sglangctl weights: not checked: {error}"), file=sys.stderr)
+        return 0
+    for finding in wrong:
+        fix = f": {finding.fix}" if finding.fix else ""
+        print(escaped(f"sglangctl weights: {finding.seen}{fix}"), file=sys.stderr)
+    return 1 if wrong else 0
 
 
 def document(models: list[Model]) -> dict[str, object]:

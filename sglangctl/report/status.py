@@ -15,9 +15,10 @@ from sglangctl.state import journal, release, starts
 from sglangctl.state.config import EngineConfig
 from sglangctl.state.paths import Paths
 from sglangctl.systemd.unit import Unit, with_watch
-from sglangctl.systemd.unit_failure import spawn_step, why
+from sglangctl.systemd.unit_failure import spawn_step
 from sglangctl.systemd.unit_names import watch_unit
 from sglangctl.util.errors import Failed
+from sglangctl.weights.start import why
 
 VERSION = 1
 SILENT_S = 150.0
@@ -100,7 +101,7 @@ def look(engine: EngineConfig, paths: Paths) -> EngineStatus:
     }
     start = starts.to_tell_of(engine.name, unit, paths)
     if start is None:
-        told = {"outcome": None, **without_journal(engine, unit, watch)}
+        told = {"outcome": None, **without_journal(engine, unit, watch, paths)}
         return EngineStatus(**basis, start=None, **told)
     file = paths.starts(engine.name) / start / starts.JOURNAL
     seen_s = max(0.0, time.time() - file.stat().st_mtime)
@@ -108,11 +109,11 @@ def look(engine: EngineConfig, paths: Paths) -> EngineStatus:
     outcome = told["outcome"]
     if unit and (unit.down or unit.retried) and spawn_step(unit.exit_status):
         # The watch saw a process that never became the engine: systemd knows more.
-        told["cause"], notes, status = None, reasons(engine, unit), 1
+        told["cause"], notes, status = None, reasons(engine, unit, paths), 1
     elif unit and unit.down:
         ended = outcome in (*SERVED, "pending")
         notes = [f"the unit is {unit.active}: this is how it was before it ended"] if ended else []
-        notes += reasons(engine, unit) if ended else []
+        notes += reasons(engine, unit, paths) if ended else []
         if told.get("stopped_by"):
             notes = after_stop(engine, unit)
         status = 1
@@ -183,11 +184,13 @@ def unproven(engine: EngineConfig, told: dict[str, Any]) -> list[str]:
     ]
 
 
-def without_journal(engine: EngineConfig, unit: Unit | None, watch: Unit | None) -> dict[str, Any]:
+def without_journal(
+    engine: EngineConfig, unit: Unit | None, watch: Unit | None, paths: Paths
+) -> dict[str, Any]:
     """Notes and exit status of an engine of whose start there is no journal."""
     if unit is None or watch is None:
         return {"notes": ["there is no systemd here and no journal"], "exit": 2}
-    found = reasons(engine, unit)
+    found = reasons(engine, unit, paths)
     if unit.down or unit.retried:
         # An outcome only where systemd knows of a failure: a unit that nobody started has none.
         again = "" if unit.down else f"; systemd starts it again (restarted {unit.restarts} times)"
@@ -207,9 +210,9 @@ def without_journal(engine: EngineConfig, unit: Unit | None, watch: Unit | None)
     }
 
 
-def reasons(engine: EngineConfig, unit: Unit) -> list[str]:
+def reasons(engine: EngineConfig, unit: Unit, paths: Paths) -> list[str]:
     """What systemd says of a failure, and what to do; empty when it says nothing."""
-    found = why(engine.unit, unit.result, unit.exit_status)
+    found = why(engine, unit, paths)
     return [found.sentence, f"next step: {found.next_step}"] if found else []
 
 

@@ -20,7 +20,8 @@ from sglangctl.state import starts
 from sglangctl.state.config import EngineConfig
 from sglangctl.state.paths import Paths
 from sglangctl.systemd.unit import Unit, find
-from sglangctl.systemd.unit_failure import spawn_step, why
+from sglangctl.systemd.unit_failure import spawn_step
+from sglangctl.weights.start import why
 
 
 @dataclass(frozen=True)
@@ -140,7 +141,7 @@ def not_running(config: EngineConfig, paths: Paths, unit: Unit) -> Report:
     """The report on an engine without a main process."""
     outcome, cause, _, stopped_by = last_word(config, paths)
     sentence = f"{config.name} does not run ({config.unit} is {unit.active}/{unit.sub})"
-    found = why(config.unit, unit.result, unit.exit_status)
+    found = why(config, unit, paths)
     if stopped_by:
         sentence += f": it was {render.stopped(stopped_by)}"
     elif cause and spawn_step(unit.exit_status) is None:

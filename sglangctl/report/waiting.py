@@ -116,15 +116,15 @@ class Waiting:
             collection.close()
 
 
-def never_ran(config: EngineConfig) -> list[str] | None:
+def never_ran(config: EngineConfig, paths: Paths) -> list[str] | None:
     """Why the unit does not run and the next step, a line each. None of a unit that runs."""
     from sglangctl.systemd.unit import find
-    from sglangctl.systemd.unit_failure import why
+    from sglangctl.weights.start import why
 
     unit = find(config.unit)
     if unit is None or not (unit.down or unit.retried):
         return None
-    found = why(config.unit, unit.result, unit.exit_status)
+    found = why(config, unit, paths)
     if found is None:
         sentence = f"{config.name} does not run: it was never started"
         return [sentence, f"next: systemctl start {config.unit}"]

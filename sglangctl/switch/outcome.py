@@ -12,9 +12,9 @@ from sglangctl.startup.render import duration
 from sglangctl.state import journal, starts
 from sglangctl.state.config import EngineConfig
 from sglangctl.state.paths import Paths
-from sglangctl.systemd import unit_failure
 from sglangctl.systemd.unit import Unit, find
 from sglangctl.util.heartbeat import BEAT_S
+from sglangctl.weights import start as weights
 
 LOOK_S = 0.25
 LAST_WORDS_S = 3.0
@@ -171,7 +171,7 @@ class _Following:
 
     def _down(self, unit: Unit | None, start: str | None) -> Outcome:
         assert unit is not None
-        why = unit_failure.why(self.engine.unit, unit.result, unit.exit_status)
+        why = weights.why(self.engine, unit, self.paths)
         said = why.sentence if why else "somebody stopped it"
         return Outcome("down", f"{self.engine.unit} does not run: {said}", start=start)
 

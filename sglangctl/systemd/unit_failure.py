@@ -75,6 +75,11 @@ def spawn_step(status: int | None) -> str | None:
     return f"{status}{'/' if name else ''}{name}: {meaning}"
 
 
+def before_main(result: str, status: int | None) -> bool:
+    """Whether a command that the unit runs before its program (ExecStartPre) ended the start."""
+    return status is None and result not in ("", "success")
+
+
 def why(unit: str, result: str, status: int | None) -> Why | None:
     """Why `unit` failed; None where systemd knows of no failure.
 
@@ -91,7 +96,7 @@ def why(unit: str, result: str, status: int | None) -> Why | None:
     if result in _RESULTS:
         meaning, following = _RESULTS[result]
         return Why(f"{unit} failed: {meaning}", following.replace("UNIT", unit) or look)
-    if status is None:
+    if before_main(result, status):
         return Why(f"{unit} failed before it had a main process ({result})", look)
     ended = f"signal {-status}" if status < 0 else f"exit status {status}"
     return Why(f"{unit} failed: its main process ended with {ended}", look)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import pwd
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any, Callable
@@ -47,7 +48,7 @@ def model(
         str(folder),
     )
     if remember and found.complete and now:
-        _keep(file, {"files": now, "tokenizer": tokenizer, "model": asdict(found)})
+        _keep(file, {"files": now, "tokenizer": tokenizer, "model": asdict(found)}, user)
     return found
 
 
@@ -58,9 +59,11 @@ def _identities(folder: Path) -> dict[str, list[int]]:
         return {}
 
 
-def _keep(file: Path, memory: dict[str, Any]) -> None:
+def _keep(file: Path, memory: dict[str, Any], user: str | None = None) -> None:
+    """`user`: reads it too, before each start of an engine."""
+    gid = pwd.getpwnam(user).pw_gid if user else None
     try:
-        remembered.save(file, memory)
+        remembered.save(file, memory, gid)
     except OSError:
         return  # Not root, or no room: nothing is lost but the time of the next look.
 

@@ -62,7 +62,11 @@ def load(file: Path) -> dict[str, Any]:
     return document if mapping(document).get("version") == VERSION else {}
 
 
-def save(file: Path, memory: dict[str, Any]) -> None:
-    """Keep it; OSError (a full or read-only disk: the next check then reads the files again)."""
+def save(file: Path, memory: dict[str, Any], gid: int | None = None) -> None:
+    """Keep it; OSError (a full or read-only disk: the next check then reads the files again).
+
+    `gid`: of who else reads it (an engine's own look before each start); root alone writes it.
+    """
     file.parent.mkdir(mode=0o755, parents=True, exist_ok=True)
-    write_atomic(file, json.dumps({**memory, "version": VERSION}).encode(), 0o600)
+    data = json.dumps({**memory, "version": VERSION}).encode()
+    write_atomic(file, data, 0o600 if gid is None else 0o640, gid=-1 if gid is None else gid)
