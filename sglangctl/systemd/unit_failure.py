@@ -96,7 +96,7 @@ def why(unit: str, result: str, status: int | None) -> Why | None:
     if result in _RESULTS:
         meaning, following = _RESULTS[result]
         return Why(f"{unit} failed: {meaning}", following.replace("UNIT", unit) or look)
-    if before_main(result, status):
+    if status is None:
         return Why(f"{unit} failed before it had a main process ({result})", look)
     ended = f"signal {-status}" if status < 0 else f"exit status {status}"
     return Why(f"{unit} failed: its main process ended with {ended}", look)
