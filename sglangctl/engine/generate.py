@@ -15,7 +15,7 @@ from typing import Any
 
 from sglangctl.engine.http import Endpoint, error_name, exchange, loads
 from sglangctl.state.config import Readiness
-from sglangctl.util.values import number, whole
+from sglangctl.util.values import number, rounded, whole
 
 CHAT = "/v1/chat/completions"
 BODY_KEPT = 2000
@@ -58,9 +58,9 @@ class Generation:
             "status": self.status,
             "error": self.error,
             "seconds": round(self.seconds, 3),
-            "ttft_s": _rounded(self.ttft_s),
+            "ttft_s": rounded(self.ttft_s),
             "tokens": self.tokens,
-            "tokens_per_s": _rounded(self.tokens_per_s),
+            "tokens_per_s": rounded(self.tokens_per_s),
             "text": self.text[:TEXT_KEPT],
             "text_ok": self.text_ok,
             "fault": self.fault,
@@ -287,7 +287,3 @@ def _unexpected(text: str, readiness: Readiness, prompt: str | None) -> str | No
     if readiness.expect.casefold() in text.casefold():
         return None
     return f"the answer does not contain {readiness.expect!r}"
-
-
-def _rounded(value: float | None) -> float | None:
-    return None if value is None else round(value, 3)

@@ -18,7 +18,7 @@ from sglangctl.engine.generate import Generation
 from sglangctl.engine.http import Endpoint
 from sglangctl.engine.kinds import CHATTING, Kind
 from sglangctl.state.config import Acceptance
-from sglangctl.util.values import number
+from sglangctl.util.values import number, rounded
 
 TEXT = (
     "Write a plain report about a day at the harbour: which boats came in, what they carried, how "
@@ -138,17 +138,17 @@ def _speed(count: int, batches: list[list[Generation]]) -> Speed:
     return Speed(
         concurrency=count,
         requests=len(answers),
-        tokens_per_s=_rounded(statistics.median(rates)),
-        first_p20_s=_rounded(quantile(firsts, 0.2)),
-        first_p50_s=_rounded(quantile(firsts, 0.5)),
-        first_p95_s=_rounded(quantile(firsts, 0.95)),
-        pace_p20_s=_rounded(quantile(all_paces, 0.2)),
-        pace_p50_s=_rounded(quantile(all_paces, 0.5)),
-        gap_p50_s=_rounded(quantile(every, 0.5)),
-        gap_p95_s=_rounded(quantile(every, 0.95)),
-        gap_p99_s=_rounded(quantile(every, 0.99)),
-        noise_p20=_rounded(spread([quantile(own, 0.2) or 0.0 for own in paces if own])),
-        noise_p50=_rounded(spread([quantile(own, 0.5) or 0.0 for own in paces if own])),
+        tokens_per_s=rounded(statistics.median(rates), 5),
+        first_p20_s=rounded(quantile(firsts, 0.2), 5),
+        first_p50_s=rounded(quantile(firsts, 0.5), 5),
+        first_p95_s=rounded(quantile(firsts, 0.95), 5),
+        pace_p20_s=rounded(quantile(all_paces, 0.2), 5),
+        pace_p50_s=rounded(quantile(all_paces, 0.5), 5),
+        gap_p50_s=rounded(quantile(every, 0.5), 5),
+        gap_p95_s=rounded(quantile(every, 0.95), 5),
+        gap_p99_s=rounded(quantile(every, 0.99), 5),
+        noise_p20=rounded(spread([quantile(own, 0.2) or 0.0 for own in paces if own]), 5),
+        noise_p50=rounded(spread([quantile(own, 0.5) or 0.0 for own in paces if own]), 5),
     )
 
 
@@ -182,7 +182,3 @@ def spread(values: Sequence[float]) -> float | None:
     deviation = statistics.median(abs(value - middle) for value in values)
     # 1.4826: from the median deviation to the standard one; 1.2533: from a mean's error to a median's.
     return 1.4826 * 1.2533 * deviation / middle / len(values) ** 0.5 if middle > 0 else None
-
-
-def _rounded(value: float | None) -> float | None:
-    return None if value is None else round(value, 5)

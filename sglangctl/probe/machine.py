@@ -13,6 +13,8 @@ from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
+from sglangctl.sgl_kernel.library.metadata import normalized
+
 MIB = 2**20
 DISTRIBUTION = re.compile(r"(.+?)-([^-]+)\.dist-info")
 
@@ -133,10 +135,5 @@ def distributions(venv: str, wanted: Iterable[str]) -> dict[str, str | None] | N
         for entry in os.listdir(folder):
             match = DISTRIBUTION.fullmatch(entry)
             if match:
-                found[normalised(match.group(1))] = match.group(2)
-    return {name: found.get(normalised(name)) for name in wanted}
-
-
-def normalised(name: str) -> str:
-    """A distribution's name as it is compared (PEP 503)."""
-    return re.sub(r"[-_.]+", "-", name).lower()
+                found[normalized(match.group(1))] = match.group(2)
+    return {name: found.get(normalized(name)) for name in wanted}

@@ -11,8 +11,9 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from sglangctl.probe.machine import DISTRIBUTION, normalised
+from sglangctl.probe.machine import DISTRIBUTION
 from sglangctl.proc import command
+from sglangctl.sgl_kernel.library.metadata import normalized
 from sglangctl.state import release
 from sglangctl.state.config import EngineConfig
 from sglangctl.state.ownership import MARKER
@@ -86,13 +87,13 @@ def changed_packages(venv: Path, site: Path) -> list[str]:
     found, newer = set(KERNELS), []
     for entry in entries:
         match = DISTRIBUTION.fullmatch(entry)
-        if match is None or normalised(match[1]) in KERNELS:
+        if match is None or normalized(match[1]) in KERNELS:
             continue
-        found.add(normalised(match[1]))
+        found.add(normalized(match[1]))
         record = site / entry / "RECORD"
         if record.exists() and record.stat().st_mtime > verified:
             newer.append(f"{match[1]} {match[2]}")
-    gone = [f"{name} is gone" for name in sorted(pinned) if normalised(name) not in found]
+    gone = [f"{name} is gone" for name in sorted(pinned) if normalized(name) not in found]
     # Where the system's packages count too, a pin may be one of them.
     return sorted(newer) + ([] if "include-system-site-packages = true" in settings(venv) else gone)
 

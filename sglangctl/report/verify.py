@@ -21,6 +21,7 @@ from sglangctl.state.config import EngineConfig
 from sglangctl.state.paths import Paths
 from sglangctl.systemd.unit import Unit, find
 from sglangctl.systemd.unit_failure import spawn_step
+from sglangctl.util.values import rounded
 from sglangctl.weights.start import why
 
 
@@ -121,9 +122,9 @@ def judged(
         checks=decision.checks,
         text=generation.text[:500] if generation else None,
         tokens=generation.tokens if generation else None,
-        tokens_per_s=_rounded(generation.tokens_per_s) if generation else None,
-        ttft_s=_rounded(generation.ttft_s) if generation else None,
-        accept_length=_rounded(found.acceptance.length) if found.acceptance else None,
+        tokens_per_s=rounded(generation.tokens_per_s) if generation else None,
+        ttft_s=rounded(generation.ttft_s) if generation else None,
+        accept_length=rounded(found.acceptance.length) if found.acceptance else None,
         memory=_memory(config, paths, found.memory),
     )
 
@@ -173,7 +174,3 @@ def last_word(config: EngineConfig, paths: Paths) -> tuple[str | None, ...]:
 def _say(text: str, quiet: bool) -> None:
     if not quiet and sys.stderr.isatty():
         print(f"  {text} ...", file=sys.stderr, flush=True)
-
-
-def _rounded(value: float | None) -> float | None:
-    return None if value is None else round(value, 3)

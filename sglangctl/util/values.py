@@ -64,6 +64,11 @@ def mappings(value: Any) -> list[dict[str, Any]]:
     return [item for item in value if isinstance(item, dict)]
 
 
+def rounded(value: float | None, digits: int = 3) -> float | None:
+    """A number for a document; None stays None."""
+    return None if value is None else round(value, digits)
+
+
 def printable(value: str, limit: int = 300) -> str:
     """One line of text without control characters, at most `limit` characters long."""
     line = "".join(c if c.isprintable() else "\ufffd" for c in value[: limit + 1])
