@@ -27,10 +27,11 @@ from sglangctl.util.values import mapping
 def findings(engine: EngineConfig, facts: Mapping[str, Any], paths: Paths) -> list[Finding]:
     """Everything that can be told of `engine` before anything is touched.
 
-    `facts`: the probe's document, with a plan of this engine. Reads the weights' headers; what else
-    is read is in `facts`.
+    `facts`: the probe's document, with a plan of this engine. Beside it, the weights' headers, NVML,
+    sysfs, the kernel's log and apt's settings are read.
     """
     looked, user = model.look(engine, paths), model.reader_of(engine.user)
+    sizes = [one.model.bytes if one.model else 0 for one in looked]
     config, *others = configs.read(user, [str(one.target.folder) for one in looked])
     plan = mapping(mapping(facts.get("plans")).get(engine.name))
     found = [
@@ -44,13 +45,13 @@ def findings(engine: EngineConfig, facts: Mapping[str, Any], paths: Paths) -> li
         *combinations.look(engine, config, gpus.chosen(engine, facts)),
         *fit.look(
             engine,
-            [one.model.bytes if one.model else 0 for one in looked],
+            sizes,
             config,
             gpus.chosen(engine, facts),
             None if plan.get("refused") else fit.leaving(plan),
         ),
         *network.look(engine, facts),
-        *host.look(engine, facts, paths),
+        *host.look(engine, facts, paths, sum(sizes)),
     ]
     return without_ignored(found, engine.preflight.ignore)
 

@@ -42,10 +42,12 @@ def folders(engine: str) -> dict[str, int]:
     }
 
 
-def look(engine: EngineConfig, facts: Mapping[str, Any], paths: Paths) -> Iterator[Finding]:
-    """Findings on the machine of the probe's document."""
+def look(
+    engine: EngineConfig, facts: Mapping[str, Any], paths: Paths, weights: int = 0
+) -> Iterator[Finding]:
+    """Findings on the machine of the probe's document. `weights`: bytes of all tensors; 0: unknown."""
     yield from disks(engine, mapping(facts.get("disks")))
-    yield from memory(engine, facts)
+    yield from memory(engine, facts, weights)
     yield from libc(engine, _libc())
     yield from python(engine)
     yield from shared_memory(engine, paths.root / "dev/shm")
@@ -81,7 +83,7 @@ def disks(engine: EngineConfig, known: Mapping[str, Any]) -> Iterator[Finding]:
             yield finding("disk-full", level, seen, fix, needed)
 
 
-def memory(engine: EngineConfig, facts: Mapping[str, Any]) -> Iterator[Finding]:
+def memory(engine: EngineConfig, facts: Mapping[str, Any], weights: int = 0) -> Iterator[Finding]:
     """Weights are mapped, and their pages can be let go: they need no memory of their own."""
     known = mapping(facts.get("memory"))
     available = whole(known.get("available_mib"))
@@ -95,6 +97,14 @@ def memory(engine: EngineConfig, facts: Mapping[str, Any]) -> Iterator[Finding]:
             f"{available / 1024:.1f} GiB of memory are available for {processes} processes",
             "sglangctl holders; ps aux --sort=-rss | head",
             f"{processes * PROCESS_MIB / 1024:.0f} GiB beside the weights, which are only mapped",
+        )
+    total = whole(known.get("total_mib"))
+    if total is not None and weights >> 20 > total:
+        yield finding(
+            "host-memory",
+            INFO,
+            f"{total / 1024:.0f} GiB of memory are less than the weights ({weights / 2**30:.0f} GiB): "
+            "each start reads them from the disk",
         )
     used = (whole(known.get("swap_total_mib")) or 0) - (whole(known.get("swap_free_mib")) or 0)
     if used > PROCESS_MIB:

@@ -36,7 +36,10 @@ FACTS: dict[str, Any] = {
         }
         for index in range(CARDS)
     ],
-    "memory": {"available_mib": 449 * 1024, "swap_total_mib": 0, "swap_free_mib": 0},
+    "memory": {
+        **{"total_mib": 449 * 1024, "available_mib": 440 * 1024},
+        **{"swap_total_mib": 0, "swap_free_mib": 0},
+    },
     "disks": {name: {"free_mib": 10**6, "device": 1} for name in host.folders("kimi")},
     "plans": {"kimi": {"refused": False, "units_to_stop": [], "processes_to_end": []}},
     "listening": [],
@@ -117,7 +120,8 @@ def test_nothing_but_info_in_seconds_and_nothing_read_again(
     assert time.process_time() - began < 5
     assert {one.level for one in found} == {"info"}, found
     said = {one.id: one.seen for one in found}
-    assert set(said) == {"gpu-memory", "gpu-peers"}
+    assert set(said) == {"gpu-memory", "gpu-peers", "host-memory"}
+    assert "449 GiB of memory are less than the weights (509 GiB)" in said["host-memory"]
     assert "weights 63.7" in said["gpu-memory"] and "of 95.6 GiB free" in said["gpu-memory"]
     assert "on 2 NUMA nodes" in said["gpu-peers"]
     # The gate `staged` remembers it; whoever looks now, and changes nothing, opens no shard.
