@@ -1,8 +1,11 @@
-"""sglang-lock [--upgrade] [INVENTORY] [ENGINE ...]: choose every package of an engine's environment, once.
+"""sglang-lock [--upgrade] [--build] [INVENTORY] [ENGINE ...]: choose every package of an engine's environment, once.
 
 Writes locks/ENGINE.txt beside the inventory (SGLANG_INVENTORY, inventory/hosts.yml): all packages with
 their versions and hashes, for every Python and every Linux. Keep it in version control. A deploy
 installs exactly that. A lock that fits its pins stays; --upgrade chooses anew.
+
+No code of a package runs here: only wheels are chosen. --build also takes packages that have none, whose
+build scripts then run on this machine, with your rights.
 
 Exit status: 0 all are locked, 1 one cannot be.
 """
@@ -35,6 +38,7 @@ HARMLESS = re.compile(
     r"--(?:no-cache-dir|no-compile|timeout|retries|proxy|trusted-host|cert|quiet)\b"
 )
 """They do not decide what is chosen."""
+BUILDING = re.compile(r"(?i)--no-build|building (?:source|from source)|no usable wheels")
 VALUED = ("--timeout", "--retries", "--proxy", "--trusted-host", "--cert")
 
 
@@ -55,6 +59,7 @@ def run(arguments: Sequence[str]) -> int:
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
     parser.add_argument("--upgrade", action="store_true", help="choose anew where a lock fits")
+    parser.add_argument("--build", action="store_true", help="packages without a wheel, too")
     parser.add_argument("names", nargs="*", metavar="INVENTORY or ENGINE")
     asked = parser.parse_args(arguments)
     names = list(asked.names)
@@ -74,7 +79,7 @@ def run(arguments: Sequence[str]) -> int:
         if len(names) > len(files) and name not in names:
             continue
         try:
-            print(one(name, install, file.parent, asked.upgrade), flush=True)
+            print(one(name, install, file.parent, asked.upgrade, asked.build), flush=True)
         except (CannotLock, OSError) as error:
             print(f"sglang-lock: {name}: {error}", file=sys.stderr)
             status = 1
@@ -99,7 +104,7 @@ def installs(inventory: Inventory) -> dict[str, Install]:
     return found
 
 
-def one(name: str, install: Install, folder: Path, upgrade: bool) -> str:
+def one(name: str, install: Install, folder: Path, upgrade: bool, build: bool) -> str:
     """Lock one engine; a sentence about it."""
     path = locked.path_of(name, folder)
     try:
@@ -117,7 +122,7 @@ def one(name: str, install: Install, folder: Path, upgrade: bool) -> str:
         raise CannotLock(f"{direct[0]} names an address, which has no hash: pin a version instead")
     if find_spec("uv") is None:
         raise CannotLock(f"uv is missing here: {sys.executable} -m pip install uv")
-    text = resolved(install, path if old and not upgrade else None)
+    text = resolved(install, path if old and not upgrade else None, build)
     try:
         content = locked.written(install.packages, text)
     except locked.NoLock as error:
@@ -148,9 +153,10 @@ def versions(packages: Sequence[str]) -> dict[str, str]:
     return {name: ", ".join(sorted(several)) for name, several in found.items()}
 
 
-def resolved(install: Install, preferred: Path | None) -> str:
+def resolved(install: Install, preferred: Path | None, build: bool) -> str:
     """The requirements that uv chooses, with hashes. `preferred`: an older lock, whose versions stay
-    where they can. CannotLock with uv's own last words."""
+    where they can. `build`: packages' own code may run here, where the keys of the fleet are.
+    CannotLock with uv's own last words."""
     named = re.search(r"3\.\d+", install.python.rpartition("/")[2])
     failure = ""
     with tempfile.TemporaryDirectory(prefix="sglang-lock-") as folder:
@@ -161,6 +167,7 @@ def resolved(install: Install, preferred: Path | None) -> str:
                 out.write_bytes(preferred.read_bytes())
             argv = [sys.executable, "-m", "uv", "pip", "compile", "--quiet", "--no-header"]
             argv += ["--no-annotate", "--universal", "--generate-hashes", "--no-progress"]
+            argv += [] if build else ["--no-build"]
             argv += [f"--python-version={python}", f"--output-file={out}", *options(install)]
             try:
                 done = subprocess.run(
@@ -174,6 +181,8 @@ def resolved(install: Install, preferred: Path | None) -> str:
             if done.returncode == 0:
                 return out.read_text(encoding="utf-8")
             failure = " ".join(done.stderr.split())[-600:] or f"uv ended with {done.returncode}"
+    if not build and BUILDING.search(failure):
+        failure += " (sglang-lock --build runs its build scripts on this machine)"
     raise CannotLock(failure)
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import tarfile
 from pathlib import Path
 
 import pytest
@@ -119,3 +120,40 @@ def test_without_uv_the_command_that_installs_it_is_said(
 def test_an_engine_that_is_not_there(inventory: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert lock.run([str(inventory), "chta"]) == 1
     assert "chta" in capsys.readouterr().err
+
+
+BACKEND = """\
+import os
+def prepare_metadata_for_build_wheel(folder, config_settings=None):
+    open({mark!r}, "w").close()
+    info = os.path.join(folder, "source-1.0.dist-info")
+    os.mkdir(info)
+    with open(os.path.join(info, "METADATA"), "w") as file:
+        file.write("Metadata-Version: 2.1\\nName: source\\nVersion: 1.0\\n")
+    return "source-1.0.dist-info"
+def build_wheel(folder, config_settings=None, metadata_directory=None):
+    raise SystemExit("never")
+"""
+
+
+def test_no_code_of_a_package_runs_on_the_controller(
+    inventory: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """It holds the keys of the fleet; a package without a wheel has build scripts."""
+    index, mark, source = inventory.parent / "index", tmp_path / "mark", tmp_path / "source-1.0"
+    source.mkdir()
+    (source / "backend.py").write_text(BACKEND.format(mark=str(mark)))
+    (source / "pyproject.toml").write_text(
+        '[build-system]\nrequires = []\nbuild-backend = "backend"\nbackend-path = ["."]\n'
+    )
+    (source / "PKG-INFO").write_text("Metadata-Version: 2.1\nName: source\nVersion: 1.0\n")
+    with tarfile.open(index / "source-1.0.tar.gz", "w:gz") as archive:
+        archive.add(source, source.name)
+    wheel(index, "torch", "2.14.2", "source")
+    assert lock.run([str(inventory)]) == 0, "an older version that needs no build is chosen"
+    assert lock.versions(packages(inventory))["torch"] == "2.14.0" and not mark.exists()
+    (index / "torch-2.14.0-py3-none-any.whl").unlink()
+    assert lock.run(["--upgrade", str(inventory)]) == 1
+    assert "--build" in capsys.readouterr().err and not mark.exists()
+    assert lock.run(["--upgrade", "--build", str(inventory)]) == 0
+    assert mark.exists() and lock.versions(packages(inventory))["source"] == "1.0"

@@ -21,7 +21,7 @@ from tests.support.kernel_requests import a_request
 
 CHECKOUT = Path(__file__).resolve().parents[4]
 WITHOUT = {
-    "sglang.launch_server",  # the unit's: its folder is /, and it is not root's
+    "sglang.launch_server",  # the unit's, and not root's: its folder is its own cache
     "pyinfra",  # the controller's: its folder is the checkout, whose code runs anyway
 }
 NO_PYTHON = {"sh", "nvidia-smi"}
