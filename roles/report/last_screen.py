@@ -7,9 +7,11 @@ from dataclasses import dataclass, field
 
 from roles.remote.shape import JSON
 from sglangctl.diagnosis.outcomes import SERVED
+from sglangctl.startup import render
 from sglangctl.startup.render import clock
 from sglangctl.util.terminal import cut, escaped
 from sglangctl.util.values import number
+from sglangctl.util.values import text as as_text
 
 WIDTH = 240
 """Of what failed: a log line can have kilobytes."""
@@ -88,9 +90,9 @@ def of_engine(engine: JSON) -> str:
     state = f"{engine.get('active') or 'unknown'}/{engine.get('sub') or 'unknown'}"
     text = f"{name} is {state} since {since}"
     if engine.get("sub") == "auto-restart":
-        tries, limit = number(engine.get("restarts")), number(engine.get("tries"))
-        which = f" ({tries + 2:.0f} of {limit:.0f})" if tries is not None and limit else ""
-        return f"{text}; systemd tries again{which}"
+        tried, limit = number(engine.get("restarts")), number(engine.get("tries"))
+        again = render.next_try(tried, limit, as_text(engine.get("retry")))
+        return f"{text}; {again}"
     if engine.get("active") == "failed":
         return f"{text}; systemd does not try again"
     return text

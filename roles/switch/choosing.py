@@ -40,7 +40,7 @@ def choice_of(engine: DesiredEngine, managed: Sequence[Managed], facts: JSON, ho
     action = REPLACE if ends else RESTART if runs or own else START
     was = engine_facts(facts, engine.spec.was or "")
     if was and live is None:
-        reasons = [f"takes the place of {engine.spec.was}, with its caches and journals", *reasons]
+        reasons = [f"takes the place of {engine.spec.was}, with its caches and journals"]
     if decision.held:
         command = f"pyinfra inventory.py deploys/sglang.py --data restart=auto --limit {host}"
         due = f"not done now: `restart: never`{ends_with(ends)}. To do it:"

@@ -40,7 +40,9 @@ class EngineStatus:
     since: float | None
     """When it began to serve, or no longer answered; else when its unit came to its present state; in Unix seconds."""
     tries: int | None
-    """How often systemd starts it before it gives up."""
+    """How often systemd starts it before it gives up ..."""
+    retry: str | None
+    """... and how long it waits before each: `10s`."""
     port: int
     model: str
     """The name that it serves."""
@@ -93,6 +95,7 @@ def look(engine: EngineConfig, paths: Paths) -> EngineStatus:
         "watch": watch.active if watch else None,
         "since": in_unix(unit.changed) if unit else None,
         "tries": unit.number("StartLimitBurst") if unit else None,
+        "retry": unit["RestartUSec"] or None if unit else None,
         "port": engine.port,
         "model": engine.served_name,
         "folder": engine.model,

@@ -150,6 +150,8 @@ def unit(one: EngineStatus) -> list[str]:
     """The unit, and the last numbers."""
     text = f"{one.unit} {one.active}/{one.sub}" if one.active else f"{one.unit} (no systemd)"
     again = f", restarted {one.restarts} times" if one.restarts else ""
+    if one.sub == "auto-restart":
+        again += f"; {render.next_try(one.restarts, one.tries, one.retry)}"
     numbers = [part for part in (memory(one), render.answer(one.generate)) if part]
     return [f"  {text}{again}", *([f"  {'; '.join(numbers)}"] if numbers else [])]
 

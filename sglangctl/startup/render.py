@@ -119,6 +119,13 @@ def explain(name: str, cause: str, evidence: Sequence[str] = (), folder: str = "
     ]
 
 
+def next_try(restarts: float | None, tries: float | None, retry: str | None) -> str:
+    """`systemd tries again (2 of 3, 10s after its end)`, of a unit in auto-restart."""
+    parts = [] if restarts is None or not tries else [f"{restarts + 2:.0f} of {tries:.0f}"]
+    parts += [f"{escaped(retry)} after its end"] if retry else []
+    return "systemd tries again" + (f" ({', '.join(parts)})" if parts else "")
+
+
 def phase_table(durations: Mapping[str, float]) -> str:
     """`importing 11 s, loading 42 s, ...`."""
     return ", ".join(f"{escaped(name)} {duration(taken)}" for name, taken in durations.items())

@@ -35,7 +35,7 @@ class RootCause:
 def root_cause(startup: State, crash: Crash) -> RootCause:
     """The best cause that is known now for `crash`."""
     if crash.source == "bind" and (named := classify(crash.text, startup.context)) is not None:
-        return RootCause(named.cause, True, _log(crash.text))
+        return RootCause(named.cause, True, (*_holder(startup, named.cause), *_log(crash.text)))
     if crash.source == "held":
         return RootCause("port-taken", True, _log(crash.text))
     code = _code(startup, crash)
@@ -86,6 +86,13 @@ def root_cause(startup: State, crash: Crash) -> RootCause:
     ):
         return RootCause("rank-died", False, (*_log(crash.text), *_telling(startup)))
     return _unknown(startup, crash)
+
+
+def _holder(startup: State, cause: str) -> tuple[str, ...]:
+    """Who has the port, where the last look at it saw somebody else."""
+    if cause != "port-taken" or startup.service.held_t is None:
+        return ()
+    return (f"port {startup.launched.port or ''} is held by {startup.service.held_by}",)
 
 
 def _said(startup: State, crash: Crash, effect: bool) -> Candidate | None:

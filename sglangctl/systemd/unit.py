@@ -25,6 +25,7 @@ PROPERTIES = (
     "NRestarts",
     "Restart",
     "StartLimitBurst",
+    "RestartUSec",
     "StateChangeTimestampMonotonic",
     "MainPID",
     "ExecMainPID",

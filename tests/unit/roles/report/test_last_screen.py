@@ -57,8 +57,8 @@ def test_what_a_host_says_cannot_write_to_the_terminal() -> None:
         ({"outcome": "ready", "active": "active", "since": NOON}, ["chat since 2026-11-30"]),
         ({"outcome": "ready", "active": "failed", "sub": "failed"}, ["no engine", "not try again"]),
         (
-            {"active": "activating", "sub": "auto-restart", "restarts": 0, "tries": 3},
-            ["no engine of ours", "systemd tries again (2 of 3)"],
+            {"sub": "auto-restart", "restarts": 0, "tries": 3, "retry": "10s"},
+            ["no engine of ours", "systemd tries again (2 of 3, 10s after its end)"],
         ),
         ({"active": "activating", "sub": "auto-restart", "restarts": "x"}, ["tries again"]),
         ({"since": 1e300}, ["an unknown time"]),

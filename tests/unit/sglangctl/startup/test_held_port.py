@@ -46,3 +46,11 @@ def test_beside_an_engine_that_has_bound_it_it_is_none() -> None:
     start = started(port=8000, owner_pid=7, ours=True)
     start.feed({"t": 30, "kind": "socket", **OTHER})
     assert start.tick(60).cause != "port-taken"
+
+
+def test_a_bind_that_fails_before_that_names_the_holder_too() -> None:
+    start = started(**OTHER)
+    line = "ERROR:    [Errno 98] error while attempting to bind on address ('0.0.0.0', 8000): "
+    said = start.feed({"t": 5, "kind": "log", "data": f"{line}address already in use\n"})
+    assert said.cause == "port-taken" and said.evidence[0].endswith("(pid 812, nginx.service)")
+    assert "Errno 98" in said.evidence[1]
