@@ -12,18 +12,22 @@ from pathlib import Path
 from typing import Any
 
 from sglangctl.probe.machine import DISTRIBUTION
-from sglangctl.proc import command
 from sglangctl.sgl_kernel.library.metadata import normalized
 from sglangctl.state import release
 from sglangctl.state.config import EngineConfig
 from sglangctl.state.ownership import MARKER
 from sglangctl.state.paths import Paths
+from sglangctl.systemd import confined
 from sglangctl.systemd.unit import Unit
+from sglangctl.util import os_errors
+from sglangctl.util.plain_files import read_text
+from sglangctl.util.terminal import escaped
 from sglangctl.util.values import mapping
 
 UNFINISHED = "not finished"
 """Its marker is missing: it was never verified, or that was lost."""
 KERNELS = ("sgl-kernel", "sglang-kernel")
+ASK_S = 30.0
 READABLE = stat.S_IROTH | stat.S_IXOTH
 
 
@@ -80,9 +84,9 @@ def changed_packages(venv: Path, site: Path) -> list[str]:
     marker = venv / MARKER
     try:
         verified = marker.stat().st_mtime
-        pinned = mapping(mapping(json.loads(marker.read_text(encoding="utf-8"))).get("packages"))
+        pinned = mapping(mapping(json.loads(read_text(marker))).get("packages"))
         entries = os.listdir(site)
-    except (OSError, ValueError):
+    except (OSError, ValueError, RecursionError):
         return []
     found, newer = set(KERNELS), []
     for entry in entries:
@@ -101,18 +105,24 @@ def changed_packages(venv: Path, site: Path) -> list[str]:
 def settings(venv: Path) -> str:
     """The text of pyvenv.cfg; empty where there is none."""
     try:
-        return (venv / "pyvenv.cfg").read_text(encoding="utf-8", errors="replace")
+        return read_text(venv / "pyvenv.cfg")
     except OSError:
         return ""
 
 
 def cannot_make(python: str) -> str | None:
-    """Why this Python cannot make a venv; None where it can. Debian has these two apart."""
-    done = command.run([python, "-I", "-c", "import venv, ensurepip"])
-    if done.ok:
+    """Why this Python cannot make a venv; None where it can. Debian has these two apart.
+
+    Not with root's rights: it may be a user's own, and not root makes venvs with it.
+    """
+    user = "nobody" if os.geteuid() == 0 else None
+    try:
+        done = confined.run([python, "-I", "-c", "import venv, ensurepip"], user, limit_s=ASK_S)
+    except OSError as error:
+        return os_errors.describe(error)
+    if done.returncode == 0:
         return None
-    said = done.stderr.strip().splitlines()
-    return said[-1] if said else f"{python} ended with {done.status}"
+    return escaped(confined.refusal(done))
 
 
 def running_from(

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import json
 import os
+import pwd
 import shutil
 import sys
+import tempfile
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
@@ -73,16 +75,38 @@ def test_an_engine_of_the_system_s_packages_is_not_looked_for_in_the_venv(venv: 
     assert venvs.damage(venv) is None
 
 
-def test_a_python_that_cannot_make_one(tmp_path: Path) -> None:
-    python = tmp_path / "python3"
-    python.write_text(
-        "#!/bin/sh\necho \"ModuleNotFoundError: No module named 'ensurepip'\" >&2\nexit 1\n"
-    )
-    python.chmod(0o755)
-    found = venvs.describe(str(tmp_path / "venv"), str(python))
-    assert found["python"] == "ModuleNotFoundError: No module named 'ensurepip'"
-    assert "No such file" in str(venvs.describe(str(tmp_path / "venv"), "/no/python")["python"])
-    assert venvs.describe(str(tmp_path / "venv"), sys.executable)["python"] is None
+def test_a_python_that_cannot_make_one() -> None:
+    """It may be a user's own, and packages' .pth files run in it: root does not start it."""
+    with tempfile.TemporaryDirectory() as made:
+        folder = Path(made)
+        folder.chmod(0o755)
+        for name, script in (
+            ("none", "echo \"ModuleNotFoundError: No module named 'ensurepip'\" >&2\nexit 1"),
+            ("who", "id -u >&2\nexit 1"),
+            ("good", "exit 0"),
+        ):
+            (folder / name).write_text(f"#!/bin/sh\n{script}\n")
+            (folder / name).chmod(0o755)
+        missing = str(folder / "venv")
+
+        def said(python: str) -> str | None:
+            found: str | None = venvs.describe(missing, python)["python"]
+            return found
+
+        assert said(str(folder / "none")) == "ModuleNotFoundError: No module named 'ensurepip'"
+        assert "No such file" in str(said("/no/python"))
+        assert said(str(folder / "good")) is None
+        user = pwd.getpwnam("nobody").pw_uid if os.geteuid() == 0 else os.geteuid()
+        assert said(str(folder / "who")) == str(user)
+
+
+@pytest.mark.timeout(20)
+def test_pipes_in_a_venv_are_not_waited_for(venv: Path) -> None:
+    for path in (venv / "pyvenv.cfg", venv / MARKER):
+        path.unlink(missing_ok=True)
+        os.mkfifo(path)
+    venvs.damage(venv)
+    venvs.changed_packages(venv, venv / SITE)
 
 
 def test_who_runs_from_it(tmp_path: Path) -> None:
