@@ -158,7 +158,10 @@ def switch(
     state = _recorded(engine, plan, record.say, paths)
     state = replace(state, to=to, policy=policy, reason=reason or None, config=config)
     ran = before.of(state, plan, engine.rollback)
-    fallbacks = tuple(one for one in engine.fallbacks if one.instead_of == to)
+    there = release.staged(engine.name, paths)
+    fallbacks = tuple(
+        one for one in engine.fallbacks if one.instead_of == to and one.release in there
+    )
     for text in before.lines(ran, engine.name, to, [one.name for one in fallbacks]):
         record.say(text)
     for old in others:

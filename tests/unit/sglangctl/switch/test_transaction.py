@@ -7,6 +7,7 @@ import errno
 import io
 import json
 import os
+import shutil
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -741,6 +742,15 @@ def test_after_the_last_fallback_it_goes_back_and_says_all_reasons(
     ]
     assert machine.tried[:3] == [NEW, LESS, LEAST]
     settled(machine, what)
+
+
+def test_a_fallback_that_is_not_on_the_host_is_not_tried(machine: Machine) -> None:
+    wanted = with_fallbacks(machine, "ours")
+    shutil.rmtree(machine.paths.releases("tiny") / LESS)
+    machine.good = {OLD, LEAST}
+    transaction.begin(wanted, machine.paths, machine.record())
+    assert machine.tried == [NEW, LEAST]
+    assert not any("less" in line for line in machine.said)
 
 
 def test_the_release_that_failed_is_not_what_to_go_back_to(machine: Machine) -> None:
