@@ -58,7 +58,7 @@ class Startup(State):
 
     def _port_is_held(self) -> None:
         """The engine would find that out only after the whole load, and end two minutes later."""
-        by = self.service.held(self.now)
+        by = self.service.held(self.now, self.limits.port_held_s)
         if by and not self.served and self.failures.crash is None and self.exit is None:
             what = f"port {self.launched.port or ''}".strip()
             self.failures.died(Crash(self.now, "held", f"{what} is held by {by}"))

@@ -21,9 +21,6 @@ STOPPING_S = 2.0
 """After its own word that it stops it may still answer this long."""
 WORKING_S = 15.0
 """A sign of work counts for this long."""
-HELD_S = 10.0
-"""Somebody else has the port this long before the engine binds it: it will not come to serve. What
-a killed start leaves is gone sooner."""
 
 
 class Service:
@@ -89,9 +86,9 @@ class Service:
         if self.bound_t is None:
             self.bound_t = t
 
-    def held(self, now: float) -> str | None:
-        """Who else has had the port all the time for HELD_S, before the engine bound it."""
-        if self.held_t is None or self.bound_t is not None or now - self.held_t < HELD_S:
+    def held(self, now: float, limit_s: float) -> str | None:
+        """Who else has had the port all the time for `limit_s`, before the engine bound it."""
+        if self.held_t is None or self.bound_t is not None or now - self.held_t < limit_s:
             return None
         return self.held_by
 

@@ -12,7 +12,6 @@ from sglangctl.startup import evidence, progress
 from sglangctl.startup.assessment import Assessment
 from sglangctl.startup.ranks import STOPPED_S
 from sglangctl.startup.root_cause import RootCause, root_cause
-from sglangctl.startup.service import HELD_S
 from sglangctl.startup.state import State
 from sglangctl.util.values import printable
 
@@ -87,7 +86,7 @@ class Judge:
         if s.lines.tail:
             times.append(s.lines.tail_t + 0.5)
         if s.service.held_t is not None and not s.served and crash is None:
-            times.append(s.service.held_t + HELD_S)
+            times.append(s.service.held_t + s.limits.port_held_s)
         if s.stopped_t is not None:
             times.append(s.stopped_t + STOPPED_S)
         if self._failed is None:

@@ -52,6 +52,9 @@ class Limits:
     """Nothing moved but processor time: `stalled`."""
     rank_stopped_s: float = 30.0
     """A rank in state T is named at the latest this long after it was stopped."""
+    port_held_s: float = 10.0
+    """Somebody else listens on the port for this long before the engine binds it: it will not come
+    to serve, and is not waited for. What a killed start leaves is gone sooner."""
     unresponsive_idle_s: float = 30.0
     unresponsive_busy_s: float = 120.0
     restart_unresponsive_s: float = 60.0

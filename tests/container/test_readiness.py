@@ -164,6 +164,7 @@ def test_a_local_user_on_the_engine_s_port_never_gets_the_api_key(
     """He listens while the engine loads, is asked by the watch, by verify and by a deploy, and says
     back what he got as his models."""
     monkeypatch.setenv("TEST_KEY", KEY)
+    engine.limits = {**engine.limits, "port_held_s": 300}  # else the start is given up
     engine.configure(standin={"LOADING_S": 60}, api_key={"env": "TEST_KEY"}, listen="0.0.0.0")
     host.exec("sh", "-c", "id bob 2>/dev/null || useradd --system bob")
     host.copy_in(CHECKOUT / "tests/support/stranger.py", "/opt/stranger.py")

@@ -14,7 +14,7 @@ from typing import Any
 
 import pytest
 
-from sglangctl.startup.service import HELD_S
+from sglangctl.state.config import Limits
 from tests.container.conftest import HostFactory
 from tests.container.engine_unit import EngineUnit, Event, poll, prepare
 from tests.hosts.host import Host
@@ -257,7 +257,7 @@ def test_port_is_held(engine: EngineUnit, name: str, command: str, listening_s: 
         verdict = engine.until("failed")
         assert verdict["cause"] == "port-taken"
         # At the bind, or before it: who holds it is known from the beginning.
-        assert verdict["t"] <= HELD_S + 5.0 * engine.patience
+        assert verdict["t"] <= Limits().port_held_s + 5.0 * engine.patience
         assert "is held by" in verdict["evidence"][0] or "already in use" in verdict["evidence"][0]
         assert not any(item["outcome"] in UP for item in engine.verdicts())
         assert poll(lambda: engine.show("ActiveState") == "failed", 60 * engine.patience)
