@@ -81,13 +81,18 @@ def tools() -> Path:
 
 
 def imports_the_controller(path: Path) -> bool:
-    """Whether a test module imports what needs CONTROLLER."""
+    """Whether a test module imports what needs CONTROLLER, by itself or by a module of tests/."""
     modules = {
         node.module
         for node in ast.walk(ast.parse(path.read_text(encoding="utf-8")))
         if isinstance(node, ast.ImportFrom) and node.module
     }
-    return any(name.split(".")[0] == "roles" and name not in ON_39 for name in modules)
+    shared = (
+        ROOT / f"{name.replace('.', '/')}.py" for name in modules if name.startswith("tests.")
+    )
+    return any(name.split(".")[0] == "roles" and name not in ON_39 for name in modules) or any(
+        file.is_file() and imports_the_controller(file) for file in shared
+    )
 
 
 def wanted(version: str) -> list[str]:
