@@ -165,7 +165,7 @@ def resolved(install: Install, preferred: Path | None, build: bool) -> str:
         for python in [named[0]] if named else PYTHONS:
             if preferred is not None:
                 out.write_bytes(preferred.read_bytes())
-            argv = [sys.executable, "-m", "uv", "pip", "compile", "--quiet", "--no-header"]
+            argv = [sys.executable, "-I", "-m", "uv", "pip", "compile", "--quiet", "--no-header"]
             argv += ["--no-annotate", "--universal", "--generate-hashes", "--no-progress"]
             argv += [] if build else ["--no-build"]
             argv += [f"--python-version={python}", f"--output-file={out}", *options(install)]

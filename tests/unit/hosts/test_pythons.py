@@ -46,6 +46,8 @@ def test_what_an_old_python_needs_and_leaves_out(tmp_path: Path) -> None:
     module = tmp_path / "test_both.py"
     module.write_text("from roles.inventory import render\n")
     assert pythons.imports_the_controller(module)
+    module.write_text("from tests.support.inventory_case import only\n")
+    assert pythons.imports_the_controller(module), "by a module that tests share"
     module.write_text("from roles.remote import program\n")
     assert not pythons.imports_the_controller(module)
     old, new = (
