@@ -98,6 +98,8 @@ def build_engine(
         rollback=engine["rollback"],
         restart=engine["restart"],
         was=engine.get("was"),
+        cutover=engine["cutover"],
+        warm_page_cache=engine["warm_page_cache"],
         readiness=Readiness(**readiness),
         limits=Limits(**{key: float(value) for key, value in limits.items()}),
         preflight=Preflight(

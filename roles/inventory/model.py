@@ -144,6 +144,8 @@ class EngineSpec:
     restart: Literal["auto", "never"]
     was: str | None
     """Its name before, on a host where it has that still."""
+    cutover: Literal["auto", "gated", "plain"]
+    warm_page_cache: Literal["auto", "off"]
     readiness: Readiness
     limits: Limits
     preflight: Preflight

@@ -182,6 +182,8 @@ def engine_config(engine: EngineSpec) -> EngineConfig:
         gpus=engine.gpus,
         replaces=engine.replaces,
         rollback=engine.rollback,
+        cutover=engine.cutover,
+        warm_page_cache=engine.warm_page_cache,
         drafter=engine.drafter,
         acceptance=engine.acceptance,
         readiness=engine.readiness,

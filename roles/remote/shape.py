@@ -125,6 +125,7 @@ _PLAN = _object(
     units_to_stop=_or_none(_STOPPED),
     containers_to_stop=_or_none(_STOPPED),
     processes_to_end=_or_none(_list(_object("pid", pid=_COUNT))),
+    cutover=_or_none(_object(kind=_some("string"), reason=_some("string"))),
     before=_or_none(
         _object(
             rollback=_some("boolean"),

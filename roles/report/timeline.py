@@ -10,7 +10,8 @@ from typing import Any
 from roles.report.choice import START
 from sglangctl.util.values import mapping, mappings, number, text
 
-STARTING = "starting"
+GATING, STARTING = "gating", "starting"
+"""Each begins the new engine's start: the first one beside what serves."""
 BACK = "going back"
 
 
@@ -55,7 +56,7 @@ def timeline(
     """From the events of a switch (`t` and `step` or `text`), an engine's Result and its Choice, as the
     report has them. Whatever they hold: they come from a host."""
     steps = steps_of(events)
-    launch = next((bar.begin for bar in steps if bar.name == STARTING), 0.0)
+    launch = next((bar.begin for bar in steps if bar.name in (GATING, STARTING)), 0.0)
     phases, at = [], launch
     for name, taken in mapping(result.get("phases")).items():
         seconds = max(0.0, number(taken) or 0.0)
@@ -102,9 +103,11 @@ def dark_of(
     choice: Mapping[str, Any],
     launch: float,
 ) -> Bar | None:
-    if not steps or choice.get("action") == START:
+    stops = [bar for bar in steps if bar.name != GATING]
+    if not stops or choice.get("action") == START:
         return None
     served = number(result.get("served_after_s"))
     back = any(bar.name == BACK for bar in steps)
     end = steps[-1].end if served is None or back else launch + served
-    return Bar("without service", steps[0].begin, end) if end > steps[0].begin else None
+    begin = stops[0].begin
+    return Bar("without service", begin, end) if end > begin else None

@@ -24,10 +24,11 @@ from roles.switch.decision import Decide, Decision
 from roles.switch.outcome import fallback_of, others_of, result_of
 from roles.switch.staged import prove
 from sglangctl.state.journal import Event
-from sglangctl.switch import before
+from sglangctl.switch import before, cutover
 from sglangctl.switch.journal import now
 from sglangctl.systemd import unit_names
 from sglangctl.systemd.unit_names import watch_unit
+from sglangctl.util.terminal import escaped
 
 START_S = 15.0
 """For a detached switch to be started: see sglangctl/switch/unit.py."""
@@ -143,7 +144,12 @@ def switched(
             *describe([*edited, *found], bool(state.config.DIFF)),
             f"restart of {name}: {decision}",
             *plan_lines(facts, name),
-            *planned(way_back(facts, name, digest, list(engine.fallbacks))),
+            *planned(
+                [
+                    *changing_over(facts, name),
+                    *way_back(facts, name, digest, list(engine.fallbacks)),
+                ]
+            ),
         ]
     )
     asked = ["switch", name, f"--to={digest}", f"--reason={decision}"]
@@ -243,6 +249,13 @@ def follow_switch(link: Link, engine: str, ticket: str, at: str | None = None) -
         )
     if status != "0":
         raise HostFailed(last or f"the switch ended with status {status}")
+
+
+def changing_over(facts: JSON, engine: str) -> list[str]:
+    """How a switch changes over, in a line; none without a plan."""
+    plan = (facts.get("plans") or {}).get(engine) or {}
+    found = cutover.Cutover.from_json(plan.get("cutover"))
+    return [escaped(str(found))] if found else []
 
 
 def way_back(facts: JSON, engine: str, to: str, fallbacks: Sequence[str] = ()) -> list[str]:

@@ -6,6 +6,7 @@ PHASES = {
     "launching": "started, no sign of it yet",
     "importing": "Python imports the engine and its kernels (15 to 60 s without a log line)",
     "connecting": "the ranks connect to one another (NCCL, gloo)",
+    "gated": "complete but for what takes memory, it waits to be let in (a switch beside a serving engine)",
     "loading": "weights are loaded onto the GPUs: the model's shards, then the drafter's",
     "allocating": "the key/value cache is sized and allocated",
     "capturing": "CUDA graphs are captured; kernels are compiled if the cache is empty",

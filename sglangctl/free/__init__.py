@@ -20,15 +20,17 @@ def plan(
     *,
     policy: str = "declared",
     stop: bool = False,
+    waiting: str | None = None,
 ) -> Plan:
     """What freeing `engine`'s GPUs would do now. Changes nothing, needs root to see everything.
 
     `siblings`: the other engines of the inventory. `stop`: end the engine itself as well. A plan
-    with `refused` set would do nothing. KeyError for a policy that is not in POLICIES.
+    with `refused` set would do nothing. `waiting`: the unit of an engine at its gate, which stays, with
+    as much memory as `memory_free_mib` leaves it. KeyError for a policy that is not in POLICIES.
     """
     from sglangctl.free import gather, planning
 
-    return planning.make(gather.situation(engine, host, siblings), policy, stop)
+    return planning.make(gather.situation(engine, host, siblings, waiting), policy, stop)
 
 
 def execute(

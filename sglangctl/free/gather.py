@@ -21,26 +21,32 @@ def situation(
     engine: EngineConfig,
     host: HostConfig,
     siblings: Sequence[EngineConfig],
+    waiting: str | None = None,
 ) -> Situation:
     """One look, or some more while memory is nobody's; raises nothing for what the host has or
     lacks."""
     targets = None if isinstance(engine.gpus, str) else engine.gpus
-    found = look(engine, host, siblings)
+    found = look(engine, host, siblings, waiting)
     for _ in range(LOOKS - 1):
         limit = engine.limits.memory_free_mib
         if not unowned.memory(found.reading, found.holders, targets, limit):
             break
         time.sleep(PAUSE_S)
-        found = look(engine, host, siblings)
+        found = look(engine, host, siblings, waiting)
     return found
 
 
-def look(engine: EngineConfig, host: HostConfig, siblings: Sequence[EngineConfig]) -> Situation:
+def look(
+    engine: EngineConfig,
+    host: HostConfig,
+    siblings: Sequence[EngineConfig],
+    waiting: str | None = None,
+) -> Situation:
     """One look."""
     asked = [engine.unit, *engine.replaces]
     shown = show(asked)
     unseen = list(asked) if shown is None and systemctl.booted() else []
-    context = survey.context_for(engine, host, siblings, shown or {})
+    context = survey.context_for(engine, host, siblings, shown or {}, waiting)
     members = members_of(shown or {})
     related = {pid for pids in members.values() for pid in pids} | set(orphans(context.replaced))
     looked = survey.survey([engine.port], sorted(related))
@@ -74,6 +80,7 @@ def look(engine: EngineConfig, host: HostConfig, siblings: Sequence[EngineConfig
         unfinished=looked.unfinished,
         pidfds=pidfds.supported(),
         on_the_host=membership.on_the_host(),
+        waiting=waiting,
     )
 
 

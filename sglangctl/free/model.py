@@ -34,6 +34,9 @@ class Situation:
     pidfds: bool = True
     unseen: tuple[str, ...] = ()
     """Units of which systemd, the init of this machine, does not say what they are."""
+    waiting: str | None = None
+    """The unit of an engine that waits at its gate: it is to stay, and its memory is no one's in the
+    way."""
     on_the_host: bool = True
     """We are in the machine's own PID namespace: what cannot be seen from here is not there."""
 

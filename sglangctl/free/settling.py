@@ -35,7 +35,9 @@ def look(plan: Plan, situation: Situation) -> Look:
     """Who is on the engine's GPUs now, and what the GPUs say of themselves."""
     engine = situation.engine
     looked = survey.survey([engine.port])
-    context = survey.context_for(engine, situation.host, situation.siblings, situation.units or {})
+    context = survey.context_for(
+        engine, situation.host, situation.siblings, situation.units or {}, situation.waiting
+    )
     found = [
         survey.holder(facts, classes.classify(facts.process, context)) for facts in looked.facts
     ]

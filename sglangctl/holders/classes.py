@@ -135,6 +135,8 @@ class Context:
     replaced: Sequence[Replaced] = ()
     protected: Sequence[str] = ()
     containers: Sequence[str] = ()
+    waiting: str | None = None
+    """The unit of an engine that waits at its gate for the switch that asks."""
 
 
 @dataclass(frozen=True)
@@ -150,6 +152,8 @@ def classify(process: Process, context: Context) -> Classified:
     unit = process.unit
     if unit and unit == context.unit:
         return Classified(OURS, f"in {unit}")
+    if unit and unit == context.waiting:
+        return Classified(PROTECTED, f"in {unit}, which waits at its gate for this switch")
     if unit in context.siblings:
         engine = context.siblings[unit or ""]
         return Classified(SIBLING, f"in {unit}, the engine {engine} of this host")

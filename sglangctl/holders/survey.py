@@ -191,6 +191,7 @@ def context_for(
     host: HostConfig,
     siblings: Sequence[EngineConfig],
     shown: Mapping[str, Unit] | None = None,
+    waiting: str | None = None,
 ) -> Context:
     """What `classify` needs of the inventory; asks systemd about the units in `replaces`."""
     replaces = engine.replaces if engine else ()
@@ -202,6 +203,7 @@ def context_for(
         replaced=[_replaced(name, shown.get(name)) for name in replaces],
         protected=host.protected,
         containers=host.containers,
+        waiting=waiting,
     )
 
 

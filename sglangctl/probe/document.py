@@ -369,6 +369,19 @@ def _plans(
                 found.reasons[f"before {name}"] = str(error)
                 continue
             found.plans[name]["before"] = ran.to_json()
+            found.plans[name]["cutover"] = _cutover(engines[name], plan, request, paths)
+
+
+def _cutover(
+    engine: EngineConfig, plan: Any, request: Mapping[str, Any], paths: Paths
+) -> Mapping[str, Any]:
+    """How its switch would change over, as far as it can be told before the release is staged."""
+    from sglangctl.switch import cutover_facts
+
+    venv = Path(str(request.get("kernels", {}).get(engine.name, {}).get("venv")))
+    flags = f"{paths.current(engine.name)}/flag-"
+    shipped = [Path(one).name for one in request.get("files", {}) if one.startswith(flags)]
+    return cutover_facts.chosen(engine, plan, venv, shipped, paths).to_json()
 
 
 def _preflight(engine: EngineConfig, found: Probe, paths: Paths) -> list[dict[str, Any]]:

@@ -21,6 +21,14 @@ def available_mib(meminfo: Path = Path("/proc/meminfo")) -> int:
     raise ValueError(f"{meminfo} has no MemAvailable")
 
 
+def room_mib() -> int | None:
+    """MemAvailable of this machine; None where it cannot be told."""
+    try:
+        return available_mib()
+    except (OSError, ValueError):
+        return None
+
+
 def cgroup_room_mib(cgroups: str | None = None, root: Path = Path("/sys/fs/cgroup")) -> int | None:
     """The least room among this process's memory cgroup and those above it; None: no limit.
 

@@ -62,6 +62,14 @@ def _init(startup: State, t: float, text: str, rank: str) -> bool:
     return False
 
 
+def _gate(startup: State, t: float, text: str, rank: str) -> bool:
+    if text.startswith("Gated launch waiting"):
+        startup.advanced(startup.phases.at_least(t, "gated"))
+    elif text.startswith("Gated launch activated"):
+        startup.advanced(startup.phases.at_least(t, "loading"))
+    return False
+
+
 def _load(startup: State, t: float, text: str, rank: str) -> bool:
     if text.startswith("Load weight begin"):
         before = startup.phases.model
@@ -148,6 +156,7 @@ def _engine(startup: State, t: float, text: str, rank: str) -> bool:
 
 
 _HANDLERS: dict[str, Handler] = {
+    "Gated": _gate,
     "Init": _init,
     "Load": _load,
     "KV": _pool,

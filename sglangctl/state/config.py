@@ -208,6 +208,10 @@ class EngineConfig:
     replaces: tuple[str, ...] = ()
     rollback: bool = True
     """A switch whose engine does not come to serve brings back what ran before."""
+    cutover: str = "auto"
+    """auto, gated or plain: see switch/cutover.py."""
+    warm_page_cache: str = "auto"
+    """`auto`: a switch reads the weights into the page cache before it stops anything; `off`."""
     drafter: Drafter | None = None
     acceptance: Acceptance | None = None
     readiness: Readiness = field(default_factory=Readiness)

@@ -75,6 +75,8 @@ class State:
     """Containers that the switch stopped: id, name, command."""
     step: str | None = None
     """While switching: what it was about to do."""
+    gate: dict[str, Any] | None = None
+    """While switching beside what serves: {unit, before, port} (switch/gate.py)."""
     ended: str | None = None
     """Of phase back and failed: why, and what serves now."""
     fallback: dict[str, str] | None = None
@@ -151,7 +153,7 @@ def write_state(name: str, state: State, paths: Paths) -> None:
         key: list(value) if isinstance(value, tuple) else value
         for key, value in state.__dict__.items()
         if value is not None
-        or key not in ("config", "config_before", "step", "ended", "fallback", "owes")
+        or key not in ("config", "config_before", "step", "gate", "ended", "fallback", "owes")
     }
     write_atomic(paths.state_json(name), json.dumps(document, indent=1).encode() + b"\n", 0o600)
 
@@ -299,6 +301,12 @@ def manifest(name: str, digest: str, paths: Paths) -> dict[str, Any]:
     if not isinstance(document, dict):
         raise Failed(f"the manifest of {digest} is not a mapping: deploy again")
     return document
+
+
+def shipped(name: str, digest: str, paths: Paths) -> list[str]:
+    """The files of a release that the engine's flags name."""
+    found = (paths.releases(name) / digest).glob("flag-*")
+    return sorted(path.name for path in found if SHIPPED.fullmatch(path.name))
 
 
 def venv_of(manifest: Path) -> Path | None:

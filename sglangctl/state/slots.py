@@ -50,6 +50,15 @@ def put(name: str, unit: str, paths: Paths) -> None:
             _unlink(paths.units / slot)
 
 
+def disable_others(name: str, unit: str, paths: Paths) -> None:
+    """Take the engine's other units out of every target. Not by systemctl: it would follow the alias
+    to `unit`."""
+    for other in (engine_unit(name), *slots(name)):
+        if other != unit:
+            for target in paths.units.glob("*.wants"):
+                _unlink(target / other)
+
+
 def files(name: str, paths: Paths) -> list[Path]:
     """Every file and link of the engine's units. The alias first: without it a slot is nobody's."""
     found = [paths.units / one for one in (engine_unit(name), *slots(name))]

@@ -20,8 +20,9 @@ from sglangctl.state import release
 from sglangctl.state.config import EngineConfig, load_engine, load_engines, load_host
 from sglangctl.state.paths import Paths
 from sglangctl.state.release import State
-from sglangctl.switch import live, recorded_unit
+from sglangctl.switch import gate, live, recorded_unit
 from sglangctl.switch.configure import engine_of, put_config
+from sglangctl.switch.gate import GATING
 from sglangctl.switch.journal import Record, now
 from sglangctl.switch.outcome import follow
 from sglangctl.switch.present import own_ran, possible
@@ -42,8 +43,14 @@ def go_back(engine: EngineConfig, state: State, why: str, paths: Paths, record: 
     Called again after an interruption, it goes on: each step looks at what is there.
     """
     say = record.say
+    if state.gate is not None and state.step == GATING:
+        return stay(engine, state, why, paths, record)
     say(f"going back: {why}")
     _step(engine, state, "going back", why, paths)
+    way = gate.Gate.of(state.gate)
+    if way is not None:
+        live.end(gate.in_slot(engine, way))
+        engine = gate.in_old(engine, way)
     end_new(engine, paths, say)
     live.restarts(engine, paths, allowed=True)
     before = _restored(engine, state, paths)
@@ -54,11 +61,52 @@ def go_back(engine: EngineConfig, state: State, why: str, paths: Paths, record: 
     said = ", ".join(serving) + " again"
     release.write_state(
         engine.name,
-        replace(state, phase="back", time=now(), step=None, ended=f"{why}; {said}", config=None),
+        replace(
+            state,
+            phase="back",
+            time=now(),
+            step=None,
+            ended=f"{why}; {said}",
+            config=None,
+            gate=None,
+        ),
         paths,
     )
     say(said)
     return said
+
+
+def stay(engine: EngineConfig, state: State, why: str, paths: Paths, record: Record) -> str:
+    """End the new engine, which was at its gate or on the way there. Returns a sentence about what
+    serves: it was never stopped."""
+    record.say(f"what serves goes on: {why}")
+    leave_gate(engine, replace(state, step=GATING), paths, record.say)
+    others = [*state.stopped, *map(_called, state.containers)]
+    own = [f"release {str(state.came_from)[:12]} of {engine.name}"] if state.was_running else []
+    said = f"nothing was stopped for it: {', '.join([*own, *others]) or 'what runs'} goes on"
+    record.emit("step", name="back", others=[f"{one} serves" for one in others])
+    ended = replace(
+        state, phase="back", time=now(), step=None, ended=f"{why}; {said}", config=None, gate=None
+    )
+    release.write_state(engine.name, ended, paths)
+    record.say(said)
+    return said
+
+
+def leave_gate(
+    engine: EngineConfig, state: State, paths: Paths, say: Callable[[str], None]
+) -> None:
+    """End the new engine of a switch that was cut, and put back what it has moved; nothing is
+    started."""
+    way = gate.Gate.of(state.gate)
+    if way is None:
+        return
+    live.end(gate.in_slot(engine, way))
+    if state.step == GATING:
+        gate.close(engine, way, paths)
+    else:
+        _restored(engine, state, paths)
+    release.write_state(engine.name, replace(state, gate=None), paths)
 
 
 def at_boot(name: str, paths: Paths) -> str | None:
@@ -77,8 +125,14 @@ def at_boot(name: str, paths: Paths) -> str | None:
             _restored(
                 engine, state, paths
             )  # cut before the link moved: its unit may be the new one
-        release.write_state(name, replace(state, phase="failed", step=None, ended=ended), paths)
+        if state.gate is not None:
+            gate.close(engine, gate.Gate(**state.gate), paths)
+        failed = replace(state, phase="failed", step=None, ended=ended, gate=None)
+        release.write_state(name, failed, paths)
         return f"{name}: {ended}"
+    way = gate.Gate.of(state.gate)
+    if way is not None:
+        live.cancel_start(gate.in_slot(engine, way))  # this boot's own
     before = _restored(engine, state, paths)
     units = [before.unit] if own_ran(state) else []
     units += state.stopped
@@ -89,21 +143,28 @@ def at_boot(name: str, paths: Paths) -> str | None:
     sides = ", ".join([*units, *map(_called, state.containers)])
     ended = f"a reboot interrupted the switch; {sides} was started again: deploy again"
     release.write_state(
-        name, replace(state, phase="back", time=now(), step=None, ended=ended, config=None), paths
+        name,
+        replace(state, phase="back", time=now(), step=None, ended=ended, config=None, gate=None),
+        paths,
     )
     return f"{name}: {ended}"
 
 
 def _restored(engine: EngineConfig, state: State, paths: Paths) -> EngineConfig:
     """Configuration, unit and link as they were; returns the engine as it was."""
+    way = gate.Gate.of(state.gate)
     before = engine
     if state.config_before is not None:
         put_config(engine.name, state.config_before, paths)
         before = engine_of(engine.name, state.config_before, paths)
+    if way is not None:
+        before = gate.in_old(before, way)
     if state.came_from:
         live.put_live(before, state.came_from, None, paths)
     else:
         live.take_away(engine, paths)
+    if way is not None:
+        gate.close(engine, way, paths)
     live.reload()
     return before
 

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
 
-from sglangctl.state import ownership, release
+from sglangctl.state import ownership, release, slots
 from sglangctl.state.config import EngineConfig
 from sglangctl.state.files import link_atomic, sync_folder, write_atomic
 from sglangctl.state.paths import Paths
@@ -27,6 +28,7 @@ def put_live(engine: EngineConfig, to: str, before: str | None, paths: Paths) ->
     """
     unit_text = (paths.releases(engine.name) / to / "sglang.service").read_bytes()
     write_atomic(paths.units / engine.unit, unit_text, 0o644)
+    slots.put(engine.name, engine.unit, paths)
     if before and before != to:
         link_atomic(paths.engine_state(engine.name) / "previous", f"releases/{before}")
     link_atomic(paths.current(engine.name), f"releases/{to}")
@@ -51,9 +53,10 @@ def put_unit(engine: EngineConfig, digest: str, paths: Paths) -> None:
 
 def take_away(engine: EngineConfig, paths: Paths) -> None:
     """No release is live any more: what put_live did where there was none before."""
-    for path in (paths.current(engine.name), paths.units / engine.unit):
-        path.unlink(missing_ok=True)
-        sync_folder(path.parent)
+    for path in (paths.current(engine.name), *slots.files(engine.name, paths)):
+        if os.path.lexists(path):
+            path.unlink()
+            sync_folder(path.parent)
 
 
 def begin_start(engine: EngineConfig, paths: Paths) -> None:
@@ -62,15 +65,27 @@ def begin_start(engine: EngineConfig, paths: Paths) -> None:
     The watch is started anew, with the configuration and the program that are there now; the
     engine is ordered after it.
     """
-    watch = watch_unit(engine.name)
-    for arguments in (
-        ("daemon-reload",),
-        ("reset-failed", "--", engine.unit),
-        ("restart", "--no-block", "--", watch),
-        ("start", "--no-block", "--", engine.unit),
-    ):
-        # reset-failed of a unit that systemd has not loaded is an error, and means nothing to us.
-        _call(*arguments, may_fail=arguments[0] == "reset-failed")
+    reload()
+    _reset_failed(engine.unit)
+    watch_anew(engine)
+    _call("start", "--no-block", "--", engine.unit)
+
+
+def start(unit: str) -> None:
+    """daemon-reload and start of a unit alone, without waiting."""
+    reload()
+    _reset_failed(unit)
+    _call("start", "--no-block", "--", unit)
+
+
+def watch_anew(engine: EngineConfig) -> None:
+    """Restart the watch, without waiting."""
+    _call("restart", "--no-block", "--", watch_unit(engine.name))
+
+
+def _reset_failed(unit: str) -> None:
+    # Of a unit that systemd has not loaded it is an error, and means nothing to us.
+    _call("reset-failed", "--", unit, may_fail=True)
 
 
 def cancel_start(engine: EngineConfig) -> None:
@@ -86,16 +101,26 @@ def stop(engine: EngineConfig) -> None:
     _call("stop", "--", engine.unit, timeout_s=engine.limits.stop_units_s)
 
 
+def end(engine: EngineConfig) -> None:
+    """The same for an engine that serves nobody and has nothing to finish, if its unit exists."""
+    if find(engine.unit) is None:
+        return
+    _call("kill", "--signal=SIGKILL", "--", engine.unit, may_fail=True)
+    stop(engine)
+    _reset_failed(engine.unit)
+
+
 def enable_resume() -> None:
     """From now on a boot looks for an interrupted switch first. Failed without that unit: the
     deploy that ships this program ships it too."""
     _call("enable", "--quiet", "--", RESUME)
 
 
-def enable(engine: EngineConfig) -> None:
-    """From now on the engine and its watch start at boot, and before them what looks for an
-    interrupted switch."""
+def enable(engine: EngineConfig, paths: Paths) -> None:
+    """From now on the engine and its watch start at boot, as the unit that it is now alone, and before
+    them what looks for an interrupted switch."""
     _call("enable", "--quiet", "--", watch_unit(engine.name), engine.unit, RESUME)
+    slots.disable_others(engine.name, engine.unit, paths)
 
 
 def disable_unproven(engine: EngineConfig, to: str, paths: Paths) -> bool:
@@ -107,17 +132,29 @@ def disable_unproven(engine: EngineConfig, to: str, paths: Paths) -> bool:
     unproven = current == to != good
     if unproven:
         _call("disable", "--quiet", "--", engine.unit)
+        slots.disable_others(engine.name, engine.unit, paths)
     return unproven
 
 
 def restarts(engine: EngineConfig, paths: Paths, allowed: bool) -> None:
-    """Whether systemd starts the engine again when it ends. A drop-in in /run: after a reboot it
-    is gone. Takes effect with the next daemon-reload."""
-    path = _no_restarts(engine, paths)
-    if not allowed:
-        path.parent.mkdir(parents=True, exist_ok=True)
-        write_atomic(path, NO_RESTARTS, 0o644)
-    elif path.exists():
+    """Whether systemd starts the engine again when it ends. Takes effect with the next
+    daemon-reload."""
+    if allowed:
+        remove_switch_drop_in(engine.unit, paths)
+    else:
+        put_switch_drop_in(engine.unit, NO_RESTARTS, paths)
+
+
+def put_switch_drop_in(unit: str, settings: bytes, paths: Paths) -> None:
+    """Settings of a unit while a switch is under way. In /run: after a reboot they are gone."""
+    path = _switch_drop_in(unit, paths)
+    path.parent.mkdir(parents=True, exist_ok=True)
+    write_atomic(path, settings, 0o644)
+
+
+def remove_switch_drop_in(unit: str, paths: Paths) -> None:
+    path = _switch_drop_in(unit, paths)
+    if path.exists():
         path.unlink()
         if not any(path.parent.iterdir()):
             path.parent.rmdir()
@@ -128,8 +165,8 @@ def reload() -> None:
     _call("daemon-reload")
 
 
-def _no_restarts(engine: EngineConfig, paths: Paths) -> Path:
-    return paths.root / "run/systemd/system" / f"{engine.unit}.d" / SWITCH_DROP_IN
+def _switch_drop_in(unit: str, paths: Paths) -> Path:
+    return paths.root / "run/systemd/system" / f"{unit}.d" / SWITCH_DROP_IN
 
 
 def _call(*arguments: str, may_fail: bool = False, timeout_s: float = 60) -> None:

@@ -86,6 +86,17 @@ def follow(
     return _Following(engine, paths, say, before, clock, sleep).run()
 
 
+def of_verdict(engine: EngineConfig, verdict: journal.Event, start: str | None) -> Outcome:
+    """Of a start that the watch has given up, by its last word."""
+    word = str(verdict.get("outcome"))
+    known = CAUSES.get(str(verdict.get("cause")))
+    because = f": {known.sentence} ({known.name})" if known else ""
+    sentence = f"it failed while {verdict.get('phase', 'starting')}{because}"
+    if word == "deadline":
+        sentence = f"it did not serve within {duration(engine.limits.start_s)}{because}"
+    return Outcome(word, sentence, verdict, start)
+
+
 class _Following:
     def __init__(
         self,
@@ -134,7 +145,7 @@ class _Following:
         if word in PROVEN:
             return Outcome(word, f"{self.engine.name} is {word}", verdict or {}, start)
         if word in ("failed", "deadline"):
-            return Outcome(word, self._failure(word, verdict), verdict or {}, start)
+            return of_verdict(self.engine, verdict or {}, start)
         stopped = cause == "rank-stopped" and word in ("stalled", "unresponsive")
         if self._for("stopped", stopped) >= limits.rank_stopped_s:
             return Outcome("rank-stopped", "one of its ranks stays stopped", verdict or {}, start)
@@ -160,14 +171,6 @@ class _Following:
             self.since.pop(what, None)
             return -1.0
         return self.clock() - self.since.setdefault(what, self.clock())
-
-    def _failure(self, word: str, verdict: journal.Event | None) -> str:
-        event = verdict or {}
-        known = CAUSES.get(str(event.get("cause")))
-        because = f": {known.sentence} ({known.name})" if known else ""
-        if word == "deadline":
-            return f"it did not serve within {duration(self.engine.limits.start_s)}{because}"
-        return f"it failed while {event.get('phase', 'starting')}{because}"
 
     def _down(self, unit: Unit | None, start: str | None) -> Outcome:
         assert unit is not None

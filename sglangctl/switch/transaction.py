@@ -10,9 +10,11 @@ from __future__ import annotations
 
 import shutil
 import signal
+import time
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
+from pathlib import Path
 from types import FrameType
 from typing import Callable
 
@@ -20,8 +22,9 @@ from sglangctl import free
 from sglangctl.diagnosis.overrides import HELPS
 from sglangctl.free import disabling
 from sglangctl.free.model import Plan
-from sglangctl.startup.render import explain
-from sglangctl.state import ownership, release
+from sglangctl.proc import memory
+from sglangctl.startup.render import duration, explain
+from sglangctl.state import ownership, release, slots
 from sglangctl.state.config import (
     EngineConfig,
     Fallback,
@@ -33,9 +36,10 @@ from sglangctl.state.files import link_atomic
 from sglangctl.state.lock import locked
 from sglangctl.state.paths import Paths
 from sglangctl.state.release import State
-from sglangctl.switch import back, before, live, recorded_unit
+from sglangctl.switch import back, before, cutover, cutover_facts, gate, live, recorded_unit
 from sglangctl.switch import unit as switch_unit
 from sglangctl.switch.configure import engine_of, put_config
+from sglangctl.switch.gate import GATING
 from sglangctl.switch.journal import Record, journal_of, now
 from sglangctl.switch.outcome import Outcome, follow
 from sglangctl.switch.present import COMMITTING, here, possible, with_known
@@ -44,6 +48,7 @@ from sglangctl.systemd import systemctl
 from sglangctl.systemd.unit import UP, find
 from sglangctl.util import os_errors
 from sglangctl.util.errors import Failed
+from sglangctl.weights import page_cache
 
 Say = Callable[[str], None]
 STEPS = FREEING, MOVING, STARTING, FOLLOWING, _ = (
@@ -54,7 +59,12 @@ STEPS = FREEING, MOVING, STARTING, FOLLOWING, _ = (
     COMMITTING,
 )
 """state.json has the step before it is taken. From `committing` on the new engine is the side that
-counts."""
+counts. Before all of them is `gating`, where the new engine starts beside what serves."""
+ALL_STEPS = (GATING, *STEPS)
+WARM_SPARE_MIB = 8192
+"""Of available memory that is left alone when the weights are read beforehand."""
+WARM_S = 600.0
+"""For that reading, at most: the rest the engine reads itself."""
 
 
 @dataclass(frozen=True)
@@ -144,6 +154,10 @@ def switch(
     `config`: the text of engines/NAME.json that goes live with the release; None: it stays.
     `takes`: engines that the inventory no longer has, whose place it takes.
     """
+    cut = release.read_state(engine.name, paths)
+    if cut is not None and cut.phase == "switching" and cut.gate is not None:
+        back.leave_gate(engine, cut, paths, record.say)
+        engine = replace(engine, unit=slots.live_unit(engine.name, paths))
     if ownership.written_by_others(paths.units / engine.unit):
         raise Failed(
             f"nothing was changed. {paths.units / engine.unit} was not made by sglang-provision: "
@@ -157,6 +171,16 @@ def switch(
         raise Failed("nothing was changed. " + "\n".join(free.plan_lines(plan)), status=3)
     state = _recorded(engine, plan, record.say, paths)
     state = replace(state, to=to, policy=policy, reason=reason or None, config=config)
+    venv = Path(str(release.manifest(engine.name, to, paths).get("venv")))
+    shipped = release.shipped(engine.name, to, paths)
+    chosen = cutover_facts.chosen(engine, plan, venv, shipped, paths)
+    if engine.cutover == cutover.GATED and not chosen.gated:
+        raise Failed(f"nothing was changed. `cutover: gated` is not possible: {chosen.reason}")
+    if chosen.gated:
+        state = replace(state, gate=gate.made(engine, paths).document())
+    record.say(str(chosen))
+    if engine.warm_page_cache == "auto" and plan.units_to_stop:
+        _warm_page_cache(engine, record.say)
     ran = before.of(state, plan, engine.rollback)
     there = release.staged(engine.name, paths)
     fallbacks = tuple(
@@ -168,11 +192,41 @@ def switch(
         if old.name == takes.was:
             hand_over(old, engine, paths, record.say)
     try:
-        _forward(engine, plan, state, paths, record)
+        try:
+            _forward(engine, plan, state, paths, record)
+        except AtGate as crowded:
+            if engine.cutover == cutover.GATED or crowded.cause not in cutover.CROWDED:
+                raise
+            record.say(f"beside what serves it has no room ({crowded.cause}): cutover: plain")
+            back.leave_gate(engine, replace(state, step=GATING), paths, record.say)
+            state = replace(state, gate=None)
+            _forward(engine, plan, state, paths, record)
     except (Failed, OSError) as failure:
-        state, ended = _with_fallbacks(engine, fallbacks, state, failure, paths, record)
-        if ended is not None:
+        state, ended = _with_fallbacks(engine, plan, fallbacks, state, failure, paths, record)
+        if isinstance(ended, AtGate):
+            _untouched(engine, state, ended, paths, record)
+        elif ended is not None:
             _failed(engine, state, ran, ended, paths, record)
+
+
+def _warm_page_cache(engine: EngineConfig, say: Say) -> None:
+    """Read the weights while the old engine still serves: the new one then loads them from memory."""
+    folders = [engine.model, *([engine.drafter.path] if engine.drafter else [])]
+    files = page_cache.files_of([one for one in folders if one])
+    room = ((memory.room_mib() or 0) - WARM_SPARE_MIB) * memory.MIB
+    if not files or room <= 0:
+        return
+
+    def progress(read: int, total: int) -> None:
+        say(f"{engine.name}: weights into the page cache: {_gb(read)} of {_gb(total)}")
+
+    done = page_cache.warm(files, room, WARM_S, progress)
+    why = f": {done.why}" if done.why else ""
+    say(f"weights in the page cache: {_gb(done.read)} of {_gb(done.total)}{why}")
+
+
+def _gb(size: int) -> str:
+    return f"{size / 1e9:,.1f} GB"
 
 
 def _recorded(engine: EngineConfig, plan: Plan, say: Say, paths: Paths) -> State:
@@ -201,6 +255,10 @@ def _recorded(engine: EngineConfig, plan: Plan, say: Say, paths: Paths) -> State
 def _forward(engine: EngineConfig, plan: Plan, state: State, paths: Paths, record: Record) -> None:
     """From what runs now to the committed release. Failed where that is not possible."""
     live.enable_resume()
+    way = gate.Gate.of(state.gate)
+    if way is not None:
+        _step(engine, state, GATING, paths, record)
+        plan = _at_the_gate(engine, way, plan, state, paths, record)
     _step(engine, state, FREEING, paths, record)
     freed = free.execute(_kept_enabled(plan), record.say, record.emit)
     if not freed.ok:
@@ -220,16 +278,28 @@ def _bring_up(engine: EngineConfig, state: State, paths: Paths, record: Record) 
     _step(engine, state, MOVING, paths, record)
     if state.config is not None:
         put_config(engine.name, state.config, paths)
+    way = gate.Gate.of(state.gate)
+    if way is not None:
+        engine = gate.in_slot(engine, way)
+        gate.take_log(engine.name, paths)
     old = state.came_from
     live.put_live(engine, to, old, paths)
     live.restarts(engine, paths, allowed=False)
     say(f"release {to[:12]} is live" + (f" (before: {old[:12]})" if old else ""))
     _step(engine, state, STARTING, paths, record)
     unit = find(engine.unit)
-    live.begin_start(engine, paths)
-    say(f"started {engine.unit}")
+    ran = unit.invocation_id if unit else ""
+    if way is not None and way.waits:
+        ran = ""  # this very run
+        gate.let_in(engine, way)
+        live.reload()
+        live.watch_anew(engine)
+        say(f"let {engine.unit} in at its gate")
+    else:
+        live.begin_start(engine, paths)
+        say(f"started {engine.unit}")
     _step(engine, state, FOLLOWING, paths, record)
-    outcome = follow(engine, paths, say, unit.invocation_id if unit else "")
+    outcome = follow(engine, paths, say, ran)
     record.emit("outcome", **outcome.document())
     if not _good(outcome, engine):
         answers = outcome.word in ("degraded", "unproven")
@@ -241,6 +311,7 @@ def _bring_up(engine: EngineConfig, state: State, paths: Paths, record: Record) 
 
 def _with_fallbacks(
     engine: EngineConfig,
+    plan: Plan,
     fallbacks: Sequence[Fallback],
     state: State,
     failure: Exception,
@@ -260,8 +331,17 @@ def _with_fallbacks(
         known = {"name": one.name, "instead_of": one.instead_of, "cause": because}
         state = replace(state, to=one.release, fallback=known)
         try:
-            back.end_new(engine, paths, record.say)
-            _bring_up(engine.with_release(one.release), state, paths, record)
+            if isinstance(failure, AtGate):
+                back.leave_gate(engine, replace(state, step=GATING), paths, record.say)
+                state = replace(state, gate=gate.made(engine, paths).document())
+                _forward(engine.with_release(one.release), plan, state, paths, record)
+            else:
+                way = gate.Gate.of(state.gate)
+                if way is not None:
+                    engine = gate.in_slot(engine, way)
+                    state = replace(state, gate=replace(way, port=0).document())
+                back.end_new(engine, paths, record.say)
+                _bring_up(engine.with_release(one.release), state, paths, record)
         except (Failed, OSError) as again:
             failure = again
             told.append(f"fallback {one.name}: {os_errors.describe(again).splitlines()[0]}")
@@ -271,8 +351,49 @@ def _with_fallbacks(
         return state, None
     if told and isinstance(failure, NotKept):
         first, *more = str(wanted).splitlines()
-        return state, NotKept("\n".join([first, *told, *more]), failure.answers, failure.cause)
+        kind = AtGate if isinstance(failure, AtGate) else NotKept
+        return state, kind("\n".join([first, *told, *more]), failure.answers, failure.cause)
     return state, failure
+
+
+def _at_the_gate(
+    engine: EngineConfig, way: gate.Gate, plan: Plan, state: State, paths: Paths, record: Record
+) -> Plan:
+    """Bring the new engine to its gate. Returns the plan of what is to be stopped, made anew; AtGate
+    where it does not get there: nothing was stopped for it."""
+    say, to = record.say, str(state.to)
+    new = engine_of(engine.name, state.config, paths) if state.config else engine
+    new = gate.in_slot(new.with_release(to), way)
+    began = time.monotonic()
+    try:
+        say(f"starting release {to[:12]} in {way.unit}, up to its gate; what serves goes on")
+        gate.begin(new, way, to, paths)
+        outcome = gate.wait(new, way, to, paths, say)
+        if outcome is not None:
+            record.emit("outcome", **outcome.document())
+            raise NotKept("\n".join(_told(outcome, new)), False, outcome.cause)
+        say(f"{way.unit} waits at its gate after {duration(time.monotonic() - began)}")
+        room = engine.limits.memory_free_mib + cutover.GPU_MIB
+        with_room = replace(engine, limits=replace(engine.limits, memory_free_mib=room))
+        seen, policy = plan.situation, state.policy
+        host, siblings = (seen.host, seen.siblings) if seen else (load_host(paths), ())
+        anew = free.plan(with_room, host, siblings, policy=policy, stop=True, waiting=way.unit)
+        if anew.refused:
+            raise Failed("\n".join(free.plan_lines(anew)), status=3)
+        known = {step.unit for step in plan.units_to_stop}
+        if any(step.unit not in known for step in anew.units_to_stop):
+            raise Failed("what runs on its GPUs has changed meanwhile: deploy again")
+        return anew
+    except Stopped:
+        raise
+    except (Failed, OSError) as failure:
+        text = os_errors.describe(failure)
+        if isinstance(failure, Cancelled) and systemctl.going_down():
+            raise
+        cause = failure.cause if isinstance(failure, NotKept) else None
+        raise AtGate(
+            text, False, cause, failure.status if isinstance(failure, Failed) else 1
+        ) from None
 
 
 def _kept_enabled(plan: Plan) -> Plan:
@@ -296,6 +417,15 @@ def _told(outcome: Outcome, engine: EngineConfig) -> list[str]:
     return lines
 
 
+def _untouched(
+    engine: EngineConfig, state: State, failure: AtGate, paths: Paths, record: Record
+) -> None:
+    """What did not come to its gate goes; what serves was never stopped. Always raises."""
+    first, *more = str(failure).splitlines() or ["it failed"]
+    said = back.stay(engine, state, first, paths, record)
+    raise Failed("\n".join([first, said, *more]), failure.status) from None
+
+
 def _failed(
     engine: EngineConfig,
     state: State,
@@ -308,6 +438,11 @@ def _failed(
     status = failure.status if isinstance(failure, Failed) else 1
     why = os_errors.describe(failure)
     first, *more = why.splitlines() or ["it failed"]
+    way = gate.Gate.of(state.gate)
+    if way is not None and slots.live_unit(engine.name, paths) == way.unit:
+        engine = gate.in_slot(engine, way)
+    elif way is not None and not (isinstance(failure, Cancelled) and systemctl.going_down()):
+        live.end(gate.in_slot(engine, way))
     if isinstance(failure, Stopped):
         _settled(engine, state, f"{first}; nothing was started again", paths)
         raise failure
@@ -345,11 +480,14 @@ def _next_boot(engine: EngineConfig, state: State) -> str:
 def _settled(engine: EngineConfig, state: State, ended: str, paths: Paths) -> None:
     """The switch is over without a side that serves; the release stays live for a look at it."""
     live.restarts(engine, paths, allowed=True)
+    way = gate.Gate.of(state.gate)
+    if way is not None:
+        gate.close(engine, way, paths)
     live.reload()
     live.disable_unproven(engine, str(state.to), paths)
     release.write_state(
         engine.name,
-        replace(state, phase="failed", time=now(), step=None, ended=ended, config=None),
+        replace(state, phase="failed", time=now(), step=None, ended=ended, config=None, gate=None),
         paths,
     )
 
@@ -364,20 +502,21 @@ def commit(name: str, digest: str, paths: Paths) -> None:
         engine = load_engine(name, paths)
         live.restarts(engine, paths, allowed=True)
         live.reload()
-        live.enable(engine)
+        live.enable(engine, paths)
+        gate.keep_old_log(name, paths)
         for unit in state.disable:
             failed = disabling.disable(unit)
             if failed:
                 raise Failed(failed)
         release.write_state(
             name,
-            replace(state, phase="live", time=now(), step=None, ended=None, config=None),
+            replace(state, phase="live", time=now(), step=None, ended=None, config=None, gate=None),
             paths,
         )
     elif state is not None and state.phase in ("live", "back"):
         engine = load_engine(name, paths)
         live.put_unit(engine, digest, paths)  # somebody may have edited it since
-        live.enable(engine)  # or disabled it
+        live.enable(engine, paths)  # or disabled it
     link_atomic(paths.engine_state(name) / "known-good", f"releases/{digest}")
     # What is younger may be another deploy's, which comes to its switch only now.
     since = release.staged_at(name, digest, paths)
@@ -402,6 +541,14 @@ class NotKept(Failed):
     def __init__(self, text: str, answers: bool, cause: str | None) -> None:
         super().__init__(text)
         self.answers, self.cause = answers, cause
+
+
+class AtGate(NotKept):
+    """The new engine did not come to its gate; nothing was stopped for it."""
+
+    def __init__(self, text: str, answers: bool, cause: str | None, status: int = 1) -> None:
+        super().__init__(text, answers, cause)
+        self.status = status
 
 
 class Cancelled(Failed):

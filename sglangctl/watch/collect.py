@@ -6,6 +6,7 @@ a thread of their own with one question in flight, and their answers are taken w
 
 from __future__ import annotations
 
+import math
 import os
 import queue
 import re
@@ -59,7 +60,8 @@ class End:
 class Collection:
     """The events of one run, from now on. `prove`: generate once when it serves. `asked_by`: who
     it is that has the unit stopped, asked when somebody has. `accept`: measures the acceptance's load
-    after the proof; None where that is not wanted, or was done."""
+    after the proof; None where that is not wanted, or was done. `at_gate`: another engine has the port
+    as yet, and nothing is asked there."""
 
     def __init__(
         self,
@@ -74,6 +76,7 @@ class Collection:
         later: Callable[[], Container[str]] | None = None,
         jit: JitCaches | None = None,
         accept: Callable[[Kind], dict[str, Any] | None] | None = None,
+        at_gate: bool = False,
     ) -> None:
         self.config, self.run, self.recorder = config, run, recorder
         self._where, self._tail, self._prove = where, tail, prove
@@ -103,6 +106,9 @@ class Collection:
         self._proof_due = 0.0
         self._due = dict.fromkeys(("log", "look", "gpu", "health", "tick", "jit"), 0.0)
         self._socket_due = 0.0
+        if at_gate:
+            # Nor are the GPUs looked at: what is on them is the other's.
+            self._socket_due = self._due["health"] = self._due["gpu"] = math.inf
 
     def wake(self) -> None:
         """End a sleep; may be called from any thread, and from a signal handler."""

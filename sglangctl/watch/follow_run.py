@@ -41,7 +41,7 @@ LOOK_S = 0.25
 
 class Follow:
     """One run. `seen_from_start`: the log file was followed when it began. `started`: its command,
-    where we have started it ourselves."""
+    where we have started it ourselves. `at_gate`: it waits beside the engine that serves."""
 
     def __init__(
         self,
@@ -52,6 +52,7 @@ class Follow:
         seen_from_start: bool,
         show: Callable[[str], None] = lambda text: None,
         started: Sequence[str] = (),
+        at_gate: bool = False,
     ) -> None:
         self.config, self.paths, self.run = config, paths, run
         self._show = show
@@ -59,7 +60,7 @@ class Follow:
         secrets = [*secrets_in_argv(procfs.cmdline(run.main_pid)), *secrets_in_argv(list(started))]
         masker = Masker([*secrets_of(paths.current(config.name)), *secrets])
         tail.mask = masker.mask
-        self.file, self._writer, resumed = open_start(config, paths, run)
+        self.file, self._writer, resumed = open_start(config, paths, run, not at_gate)
         self._recorder = Recorder(Startup(config.limits), self._writer, self._changed, self._lost)
         self.ended = False
         self._asked: str | None = None
@@ -94,12 +95,23 @@ class Follow:
             show=tell,
             later=self._later if run.folder is not None else None,
             accept=accept if config.acceptance else None,
+            at_gate=at_gate,
             jit=JitCaches(launch_event.environment(paths.current(config.name), masker)),
         )
 
     @property
     def outcome(self) -> str | None:
         return self._recorder.outcome
+
+    @property
+    def phase(self) -> str:
+        """Of the last verdict."""
+        return self._recorder.assessment.phase if self._recorder.assessment else "launching"
+
+    @property
+    def verdict(self) -> dict[str, Any]:
+        """The last one, as an event."""
+        return self._recorder.assessment.as_dict() if self._recorder.assessment else {}
 
     def wake(self) -> None:
         """End a sleep, from a signal handler."""

@@ -41,8 +41,11 @@ def prepare(config: EngineConfig, paths: Paths) -> Path:
     return folder
 
 
-def open_start(config: EngineConfig, paths: Paths, run: Run) -> tuple[Path, Writer, bool]:
-    """(journal, writer, whether it was there already) of a run, linked as `latest`."""
+def open_start(
+    config: EngineConfig, paths: Paths, run: Run, newest: bool = True
+) -> tuple[Path, Writer, bool]:
+    """(journal, writer, whether it was there already) of a run; linked as `latest` where it is the
+    engine's newest, and not one that another still serves beside."""
     gid = gid_of(config.user)
     folder = prepare(config, paths)
     name = starts.of_invocation(config.name, run.id, paths)
@@ -55,7 +58,8 @@ def open_start(config: EngineConfig, paths: Paths, run: Run) -> tuple[Path, Writ
     if not resumed:
         os.chown(file, -1, gid)
         os.chmod(file, 0o640)
-    link_atomic(folder / LATEST, name)
+    if newest:
+        link_atomic(folder / LATEST, name)
     for old in too_many(folder, keep=name):
         shutil.rmtree(old, ignore_errors=True)
     return file, writer, resumed

@@ -4,6 +4,7 @@ the transaction is cut at each of its steps, by kill -9 and by a power cut of th
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -12,7 +13,7 @@ from typing import Any
 import pytest
 import requests
 
-from sglangctl.switch.transaction import COMMITTING, STEPS
+from sglangctl.switch.transaction import ALL_STEPS, COMMITTING, STEPS
 from tests.container.deploying import deploy, pending, ssh_data, write_inventory
 from tests.container.engine_unit import STANDIN_ENV
 from tests.hosts.host import Host
@@ -31,6 +32,9 @@ ENGINE: dict[str, Any] = {
 }
 UNIT, VLLM = "sglang-chat.service", "vllm-kimi.service"
 HOME = "/var/lib/sglangctl/chat"
+WANTS = "/etc/systemd/system/multi-user.target.wants"
+A_GATE: dict[str, Any] = {"version": "0.5.24"}
+"""The stand-in that a switch knows to have one."""
 CUT = """
 import os, signal, sys, time
 sys.path.insert(0, os.path.realpath("/usr/local/bin/sglangctl"))
@@ -105,9 +109,12 @@ def sound(host: Host, release: str) -> None:
     """`release` serves, is proven, starts at boot, and nothing of the switch is left."""
     wait_for(host, f"systemctl is-active -q {UNIT}")
     assert current(host) == release
-    assert host.exec(
-        "cmp", f"/etc/systemd/system/{UNIT}", f"{HOME}/releases/{release}/sglang.service"
-    )
+    unit = show(host, UNIT, "FragmentPath")
+    assert host.exec("cmp", unit, f"{HOME}/releases/{release}/sglang.service")
+    files = host.exec("sh", "-c", "ls /etc/systemd/system/sglang-chat*.service").stdout.split()
+    assert files == [unit], "no other slot is left"
+    wanted = host.exec("sh", "-c", f"ls {WANTS}/ | grep sglang-chat", check=False).stdout.split()
+    assert wanted == [unit.rpartition("/")[2]], "a boot starts this one alone"
     host.exec("sglangctl", "verify", "chat")
     assert show(host, UNIT, "UnitFileState") == "enabled"
     assert show(host, "sglang-watch@chat.service", "ActiveState") == "active"
@@ -267,10 +274,10 @@ def test_without_a_way_back_it_says_that_nothing_serves(host: Host, tmp_path: Pa
     sound(host, before)
 
 
-def two_releases(host: Host, tmp_path: Path) -> tuple[str, str]:
+def two_releases(host: Host, tmp_path: Path, **more: Any) -> tuple[str, str]:
     """(live, other): two that are known to serve, both staged on the host."""
     for number in ("1", "2"):
-        inventory = inventory_of(tmp_path, host, environment={"ROUND": number})
+        inventory = inventory_of(tmp_path, host, environment={"ROUND": number}, **more)
         assert deploy(inventory, "-y").returncode == 0
         host.exec("cp", "/etc/sglangctl/engines/chat.json", "/root/chat.json")
         if number == "1":
@@ -304,10 +311,20 @@ def begin_cut(host: Host, step: str, how: str, to: str) -> None:
     wait_for(host, "test -e /run/at-the-step")
 
 
+CUTS = [*((step, {}) for step in STEPS), *((step, A_GATE) for step in ALL_STEPS)]
+"""Every step of a switch that stops first, and of one that starts beside what serves."""
+
+
+def cut_name(value: Any) -> str:
+    return value if isinstance(value, str) else "gated" if value else "plain"
+
+
 @pytest.mark.real  # every step twice: `make test` cuts at the steps of the tests below
-@pytest.mark.parametrize("step", STEPS)
-def test_a_killed_transaction_is_resumed(host: Host, tmp_path: Path, step: str) -> None:
-    live, other = two_releases(host, tmp_path)
+@pytest.mark.parametrize(("step", "more"), CUTS, ids=cut_name)
+def test_a_killed_transaction_is_resumed(
+    host: Host, tmp_path: Path, step: str, more: dict[str, Any]
+) -> None:
+    live, other = two_releases(host, tmp_path, **more)
     begin_cut(host, step, "kill", other)
     wait_for(host, "! systemctl is-active -q cut.service")
     host.exec("sglangctl", "switch", "chat", "--resume")
@@ -318,13 +335,60 @@ def test_a_killed_transaction_is_resumed(host: Host, tmp_path: Path, step: str) 
 
 
 @pytest.mark.real
-@pytest.mark.parametrize("step", STEPS)
-def test_a_power_cut_boots_the_side_that_counts(host: Host, tmp_path: Path, step: str) -> None:
-    live, other = two_releases(host, tmp_path)
+@pytest.mark.parametrize(("step", "more"), CUTS, ids=cut_name)
+def test_a_power_cut_boots_the_side_that_counts(
+    host: Host, tmp_path: Path, step: str, more: dict[str, Any]
+) -> None:
+    live, other = two_releases(host, tmp_path, **more)
     begin_cut(host, step, "hold", other)
     host.reboot()
     sound(host, other if step == COMMITTING else live)
     assert state(host)["phase"] == ("live" if step == COMMITTING else "back")
+
+
+def test_a_gated_release_takes_over_and_its_names_go_on_working(host: Host, tmp_path: Path) -> None:
+    two_releases(host, tmp_path)
+    main = show(host, UNIT, "MainPID")
+    inventory = inventory_of(tmp_path, host, environment={"ROUND": "1"}, **A_GATE)
+    dry = deploy(inventory, "--dry")
+    assert "cutover: gated" in dry.stdout + dry.stderr
+    done = deploy(inventory, "-y")
+    said = done.stdout + done.stderr
+    assert done.returncode == 0, said
+    assert re.search(r"sglang-chat_a\.service waits at its gate after", said), said
+    assert "let sglang-chat_a.service in at its gate" in said
+    assert show(host, UNIT, "Id") == "sglang-chat_a.service"
+    assert show(host, UNIT, "MainPID") not in ("0", main)
+    sound(host, current(host))
+    assert pending(inventory) == {}
+    start = json.loads(host.exec("sglangctl", "status", "chat", "--json").stdout)["status"][0]
+    assert list(start["phases"])[:5] == ["launching", "importing", "connecting", "gated", "loading"]
+    assert "Gated launch waiting" in host.exec("sglangctl", "logs", "chat", "-n", "400").stdout
+    host.exec("systemctl", "restart", UNIT)
+    sound(host, current(host))
+    host.exec("sglangctl", "rollback", "chat")
+    assert show(host, UNIT, "Id") != "sglang-chat_a.service"
+    sound(host, current(host))
+    host.exec("sglangctl", "stop", "chat")
+    nothing_of_ours_runs(host)
+    assert deploy(inventory, "-y").returncode == 0
+    sound(host, current(host))
+
+
+def test_what_fails_at_its_gate_stops_nothing(host: Host, tmp_path: Path) -> None:
+    before, _ = two_releases(host, tmp_path, **A_GATE)
+    main = show(host, UNIT, "MainPID")
+    failing = inventory_of(
+        tmp_path, host, environment={"STANDIN_FAULT": "rank-died@connecting"}, **A_GATE
+    )
+    done = deploy(failing, "-y")
+    said = done.stdout + done.stderr
+    assert done.returncode == 1, said
+    assert "rank-died" in said
+    assert f"nothing was stopped for it: release {before[:12]} of chat goes on" in said
+    assert show(host, UNIT, "MainPID") == main
+    sound(host, before)
+    assert state(host)["phase"] == "back"
 
 
 def test_a_killed_transaction_is_also_put_right_by_the_next_deploy(

@@ -31,7 +31,7 @@ def install_into(host: Runs, gpus: int = 2, **nvidia: Any) -> None:
 
     After it: /usr/bin/nvidia-smi, /opt/vllm, /etc/systemd/system/vllm-kimi.service (not
     enabled; user vllm; settings in /etc/default/vllm-kimi), /opt/standins/wheels with SGLang
-    0.5.23 and 0.5.9, /models/tiny and /models/tiny-eagle3.
+    0.5.23, 0.5.24 (with a gate) and 0.5.9, /models/tiny and /models/tiny-eagle3.
     """
     with tempfile.TemporaryDirectory() as folder:
         unpack(host, tree(Path(folder), {"gpus": gpus, **nvidia}))
@@ -58,6 +58,7 @@ def tree(folder: Path, nvidia: dict[str, Any]) -> dict[str, tuple[int, bytes]]:
     model.drafter(folder / "models/tiny-eagle3")
     wheel.build(folder / "opt/standins/wheels")
     wheel.build(folder / "opt/standins/wheels", OLD)
+    wheel.build(folder / "opt/standins/wheels", wheel.GATED)
     files = {
         f"/{path.relative_to(folder)}": (0o644, path.read_bytes())
         for path in sorted(folder.rglob("*"))

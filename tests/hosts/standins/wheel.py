@@ -10,6 +10,8 @@ from pathlib import Path
 
 HERE = Path(__file__).resolve().parent
 VERSION = "0.5.23+standin"
+GATED = "0.5.24+standin"
+"""One by which a switch knows that the engine has a gate. (Each of them has it.)"""
 
 
 def build(folder: Path, version: str = VERSION) -> Path:
@@ -42,6 +44,8 @@ def sources(version: str) -> dict[str, bytes]:
     for root, target in [(HERE / "engine", ""), (HERE / "shared", "sglang/_standin/shared/")]:
         for path in sorted(root.rglob("*.py")):
             files[target + path.relative_to(root).as_posix()] = path.read_bytes()
+    if version == GATED:
+        files["sglang/srt/distributed/gated_launch.py"] = b""
     files["sglang/version.py"] = f'__version__ = "{version}"\n'.encode()
     return files
 

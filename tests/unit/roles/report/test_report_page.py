@@ -39,6 +39,23 @@ def test_service_is_missed_until_a_switch_that_went_back_ended() -> None:
     assert (found.dark.begin, found.dark.end) == (0.2, 40.0)
 
 
+def test_beside_what_serves_a_start_is_longer_than_what_is_missed() -> None:
+    steps = [
+        (0.5, "gating"),
+        (14.0, "freeing"),
+        (20.0, "moving"),
+        (20.5, "starting"),
+        (26.0, "end"),
+    ]
+    events = [{"t": t, "step": name} for t, name in steps]
+    result = {"served_after_s": 24.0, "phases": {"importing": 12.0, "gated": 8.0, "loading": 4.0}}
+    found = timeline(events, result, {"action": "RESTART"})
+    assert (found.phases[0].begin, found.phases[-1].end) == (0.5, 24.5)
+    assert found.dark is not None
+    assert (found.dark.begin, found.dark.end) == (14.0, 24.5)
+    assert timeline(events[:1], {}, {"action": "RESTART"}).dark is None, "nothing was stopped"
+
+
 def test_nobody_misses_what_never_served() -> None:
     assert seen(0, action="START").dark is None
 

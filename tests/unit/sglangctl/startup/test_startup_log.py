@@ -45,9 +45,18 @@ NEW = (
     ("warming", UVICORN),
     ("serving", "The server is fired up and ready to roll!"),
 )
+GATED = (
+    *NEW[:2],
+    ("connecting", "Gated launch control server started on 127.0.0.1:40001"),
+    ("gated", "Gated launch waiting for activation. rank=0"),
+    ("gated", "Gated launch still waiting for activation. rank=0 elapsed=10 s"),
+    ("loading", "Gated launch activated. elapsed=12.01 s"),
+    ("loading", NEW[2][1]),
+    *NEW[3:],
+)
 
 
-@pytest.mark.parametrize("lines", [OLD, NEW], ids=["0.5.9", "0.5.23"])
+@pytest.mark.parametrize("lines", [OLD, NEW, GATED], ids=["0.5.9", "0.5.23", "gated"])
 @pytest.mark.parametrize("rank", ["", "TP0", "DP0 TP0", "DP1 PP0 TP3 EP3", "ATTN_CP0 MOE_DP0 TP0"])
 def test_phases(lines: tuple[tuple[str, str], ...], rank: str) -> None:
     startup = Startup()

@@ -73,6 +73,15 @@ def test_an_alias_of_somebody_else_is_none(paths: Paths, target: str) -> None:
     assert slots.alias("tiny", paths) not in slots.files("tiny", paths)
 
 
+def test_a_boot_starts_one_of_them_alone(paths: Paths) -> None:
+    target = paths.units / "multi-user.target.wants"
+    target.mkdir()
+    for unit in (OWN, A, "sglang-tiny2.service"):
+        (target / unit).symlink_to(f"/etc/systemd/system/{unit}")
+    slots.disable_others("tiny", A, paths)
+    assert sorted(os.listdir(target)) == ["sglang-tiny2.service", A]
+
+
 def test_the_configuration_is_read_with_the_unit_as_it_is(paths: Paths) -> None:
     paths.engines.mkdir(parents=True)
     document = {key: getattr(ENGINE, key) for key in ("user", "port", "listen", "model")}

@@ -18,15 +18,26 @@ import pytest
 from sglangctl import free
 from sglangctl.free.model import ContainerStep, FreeResult, Plan, Refusal, UnitStep
 from sglangctl.proc.command import Result
-from sglangctl.state import journal, ownership, release
+from sglangctl.state import journal, ownership, release, slots
 from sglangctl.state.config import EngineConfig, load_engine
 from sglangctl.state.files import link_atomic
 from sglangctl.state.paths import Paths
-from sglangctl.switch import back, before, live, on_demand, present, recorded_unit, transaction
+from sglangctl.switch import (
+    back,
+    before,
+    cutover,
+    cutover_facts,
+    gate,
+    live,
+    on_demand,
+    present,
+    recorded_unit,
+    transaction,
+)
 from sglangctl.switch.configure import engine_of
 from sglangctl.switch.journal import Record
 from sglangctl.switch.outcome import Outcome
-from sglangctl.switch.transaction import COMMITTING, STEPS, Stopped, Wanted
+from sglangctl.switch.transaction import ALL_STEPS, COMMITTING, STEPS, Stopped, Wanted
 from sglangctl.systemd import containers, systemctl
 from sglangctl.systemd.unit import Unit
 from sglangctl.util.errors import Failed
@@ -35,6 +46,7 @@ from tests.support.unit_files import OURS
 from tests.support.units import unit
 
 OLD, NEW = "a" * 64, "b" * 64
+SLOTS = ("sglang-tiny_a.service", "sglang-tiny_b.service")
 UNIT, WATCH, VLLM = "sglang-tiny.service", "sglang-watch@tiny.service", "vllm.service"
 BOX = ContainerStep("c" * 64, "vllm-box", "docker", "no", ())
 PORT_BEFORE, PORT_AFTER = 30000, 30007
@@ -72,6 +84,10 @@ class Machine:
     starts: int = 0
     allowed: bool = True
     """Whether the unit restarted by itself when it was started last."""
+    gated: bool = False
+    """Switches start the new engine at its gate, beside what serves."""
+    at_gate: Outcome | None = None
+    """Of every start that does not come to its gate."""
 
     def record(self) -> Record:
         made = Record(self.paths.root / f"journal-{self.starts}.jsonl")
@@ -85,7 +101,7 @@ class Machine:
                 self.queued |= set(units)
                 return Result(0, "", "")
             self.running |= set(units)
-            if UNIT in units:
+            if {UNIT, *SLOTS} & set(units):
                 self.starts += 1
                 self.allowed = not self.no_restarts.exists()
         elif arguments[0] == "stop":
@@ -104,16 +120,30 @@ class Machine:
         serial = str(self.starts)
         return unit(state, invocation_id=serial, job=job, name=name, UnitFileState=boots)
 
-    def plan(self, engine: EngineConfig, *_: Any, policy: str, stop: bool) -> Plan:
+    def plan(
+        self, engine: EngineConfig, *_: Any, policy: str, stop: bool, waiting: str | None = None
+    ) -> Plan:
         names = [one for one in (*engine.replaces, engine.unit) if one in self.running]
         steps = tuple(
-            UnitStep(one, "replaced", "", "active", "", one != UNIT, (), (), "", "")
+            UnitStep(one, "replaced", "", "active", "", one not in {UNIT, *SLOTS}, (), (), "", "")
             for one in names
         )
         boxes = (BOX,) if BOX.name in self.running else ()
         return Plan(
             engine.name, policy, stop, None, steps, containers_to_stop=boxes, refused=self.refused
         )
+
+    def begin_at_gate(self, engine: EngineConfig, way: gate.Gate, to: str, paths: Paths) -> None:
+        assert way.before in self.running or not self.running & {UNIT, *SLOTS}
+        (paths.units / way.unit).write_text(f"{OURS}# {to}\n")
+        live.put_switch_drop_in(way.unit, b"", paths)
+        self.running.add(way.unit)
+
+    def disable_others(self, name: str, unit: str, paths: Paths) -> None:
+        self.enabled -= {UNIT, *SLOTS} - {unit}
+
+    def changing_over(self, *_: Any) -> cutover.Cutover:
+        return cutover.Cutover(cutover.GATED if self.gated else cutover.PLAIN, "a test")
 
     def free(self, plan: Plan, say: Any, emit: Any = None) -> FreeResult:
         assert not any(step.disable for step in plan.units_to_stop), "only the commit disables"
@@ -149,9 +179,14 @@ class Machine:
     def reboot(self) -> None:
         """What a boot does: the drop-in in /run is gone, resume runs, then what is enabled starts."""
         self.running.clear()
-        self.no_restarts.unlink(missing_ok=True)
+        shutil.rmtree(self.paths.root / "run", ignore_errors=True)
         transaction.at_boot("tiny", self.paths)
-        self.running |= self.enabled
+        # A target's link to the engine's own name means whatever that is an alias of.
+        self.running |= {self.unit if one == UNIT else one for one in self.enabled}
+
+    @property
+    def unit(self) -> str:
+        return slots.live_unit("tiny", self.paths)
 
     @property
     def live(self) -> str | None:
@@ -173,7 +208,8 @@ class Machine:
 
     def serving(self) -> set[str]:
         """Engines that run: ours by its release."""
-        ours = {str(self.live)} if UNIT in self.running else set()
+        ours = {str(self.live)} if self.unit in self.running else set()
+        assert not self.running & ({UNIT, *SLOTS} - {self.unit}), "one unit of it runs"
         return ours | (self.running & {VLLM, BOX.name})
 
 
@@ -188,6 +224,11 @@ def machine(paths: Paths, monkeypatch: pytest.MonkeyPatch) -> Machine:
         monkeypatch.setattr(containers, start, made.start_container)
     monkeypatch.setattr(back, "missing_of", lambda one: None if one["unit"] in made.running else "")
     monkeypatch.setattr(transaction.disabling, "find", lambda name: None)  # type: ignore[attr-defined]
+    monkeypatch.setattr(cutover_facts, "chosen", made.changing_over)
+    monkeypatch.setattr(slots, "disable_others", made.disable_others)
+    monkeypatch.setattr(gate, "begin", made.begin_at_gate)
+    monkeypatch.setattr(gate, "wait", lambda *_: made.at_gate)
+    monkeypatch.setattr(gate, "let_in", lambda *_: None)
     for module in (present, transaction, back, live):
         monkeypatch.setattr(module, "find", made.find)
     for module in (transaction, back):
@@ -252,8 +293,12 @@ def settled(machine: Machine, what: str) -> None:
     assert machine.live == (OLD if what == "ours" else None)
     assert (machine.paths.units / UNIT).exists() == (what == "ours")
     assert machine.enabled - {live.RESUME, WATCH} == BOOTS[what]
-    assert not machine.no_restarts.exists()
+    assert not list(machine.paths.root.glob("run/systemd/system/*/*"))
+    assert [path.name for path in slots.files("tiny", machine.paths) if path.exists()] == (
+        [UNIT] if what == "ours" else []
+    )
     assert machine.state.phase == "back"
+    assert machine.state.gate is None
     if what == "ours":
         assert machine.port == PORT_BEFORE
         assert machine.allowed, "the old engine runs on, and must restart by itself again"
@@ -262,11 +307,14 @@ def settled(machine: Machine, what: str) -> None:
 def committed(machine: Machine) -> None:
     assert machine.serving() == {NEW}
     assert machine.live == NEW
-    assert machine.enabled >= {UNIT, WATCH}
+    assert machine.enabled - {live.RESUME} == {machine.unit, WATCH}
+    assert (machine.paths.units / machine.unit).read_text() == f"{OURS}# {NEW}\n"
+    assert [one.name for one in machine.paths.units.glob("sglang-tiny*")] == [machine.unit]
+    assert machine.state.gate is None
     assert VLLM not in machine.enabled
     assert machine.state.phase == "live"
     assert machine.port == PORT_AFTER
-    assert not machine.no_restarts.exists()
+    assert not list(machine.paths.root.glob("run/systemd/system/*/*"))
     assert release.link_target("tiny", "known-good", machine.paths) == NEW
 
 
@@ -278,10 +326,78 @@ def test_a_release_that_serves_is_kept(machine: Machine, what: str) -> None:
     assert not machine.allowed, "one failure is enough to go back"
 
 
-@pytest.mark.parametrize("what", SIDES_BEFORE)
-def test_a_release_that_fails_gives_way_to_what_ran_before(machine: Machine, what: str) -> None:
+@pytest.mark.parametrize("what", SIDES)
+def test_a_release_that_waited_at_its_gate_is_kept_in_its_slot(machine: Machine, what: str) -> None:
     wanted = ran_before(machine, what)
-    machine.good = {OLD}
+    machine.gated = True
+    transaction.begin(wanted, machine.paths, machine.record())
+    committed(machine)
+    assert machine.unit == SLOTS[0]
+    assert machine.starts == 0, "it was let in, and not started"
+    stage(machine.paths, "c" * 64)
+    again = Wanted("tiny", "c" * 64, config=wanted.config)
+    machine.good.add("c" * 64)
+    transaction.begin(again, machine.paths, machine.record())
+    assert machine.serving() == {"c" * 64}
+    assert machine.unit == SLOTS[1]
+    assert machine.enabled - {live.RESUME} == {SLOTS[1], WATCH}
+    machine.gated = False
+    stage(machine.paths, OLD)
+    transaction.begin(replace(wanted, to=OLD), machine.paths, machine.record())
+    assert machine.serving() == {OLD}
+    assert machine.unit == SLOTS[1], "a plain switch stays where it is"
+
+
+@pytest.mark.parametrize("rollback", [True, False])
+@pytest.mark.parametrize("what", SIDES_BEFORE)
+def test_what_does_not_come_to_its_gate_stops_nothing(
+    machine: Machine, what: str, rollback: bool
+) -> None:
+    wanted = ran_before(machine, what, rollback=rollback)
+    machine.gated = True
+    machine.at_gate = Outcome(
+        "failed", "it failed while importing", {"cause": "environment-broken"}
+    )
+    with pytest.raises(Failed) as failed:
+        transaction.begin(wanted, machine.paths, machine.record())
+    first, second, *_ = str(failed.value).splitlines()
+    assert first == "tiny: it failed while importing"
+    assert second.startswith("nothing was stopped for it:")
+    assert machine.starts == 0
+    settled(machine, what)
+
+
+@pytest.mark.parametrize("what", SIDES_BEFORE)
+def test_where_there_is_no_room_beside_what_serves_that_is_stopped_first(
+    machine: Machine, what: str
+) -> None:
+    wanted = ran_before(machine, what)
+    machine.gated = True
+    machine.at_gate = Outcome("failed", "it failed", {"cause": "gpu-out-of-memory"})
+    transaction.begin(wanted, machine.paths, machine.record())
+    committed(machine)
+    assert machine.unit == UNIT
+    assert any("no room (gpu-out-of-memory): cutover: plain" in line for line in machine.said)
+
+
+def test_a_fallback_is_tried_at_the_gate_as_well(machine: Machine) -> None:
+    wanted = with_fallbacks(machine, "ours")
+    machine.gated, machine.cause = True, "gpu-out-of-memory"
+    failed = Outcome("failed", "it failed while connecting", {"cause": "nccl-error"})
+    machine.at_gate = failed
+    with pytest.raises(Failed, match="nothing was stopped for it") as told:
+        transaction.begin(wanted, machine.paths, machine.record())
+    assert str(told.value).count("fallback") == 2
+    settled(machine, "ours")
+
+
+@pytest.mark.parametrize("gated", [False, True], ids=["plain", "gated"])
+@pytest.mark.parametrize("what", SIDES_BEFORE)
+def test_a_release_that_fails_gives_way_to_what_ran_before(
+    machine: Machine, what: str, gated: bool
+) -> None:
+    wanted = ran_before(machine, what)
+    machine.good, machine.gated = {OLD}, gated
     with pytest.raises(Failed) as failed:
         transaction.begin(wanted, machine.paths, machine.record())
     first, second, *more = str(failed.value).splitlines()
@@ -474,12 +590,17 @@ def resumed(machine: Machine) -> None:
     transaction.resume("tiny", machine.paths, machine.record())
 
 
+CUTS = [*((step, False) for step in STEPS), *((step, True) for step in ALL_STEPS)]
+"""(a step, whether the new engine came there by its gate)"""
+
+
 @pytest.mark.parametrize("after", [resumed, Machine.reboot], ids=["killed", "power cut"])
 @pytest.mark.parametrize("what", SIDES_BEFORE)
-@pytest.mark.parametrize("step", STEPS)
+@pytest.mark.parametrize(("step", "gated"), CUTS)
 def test_a_cut_at_any_step_ends_with_the_side_that_counts(
-    machine: Machine, step: str, what: str, after: Comes
+    machine: Machine, step: str, gated: bool, what: str, after: Comes
 ) -> None:
+    machine.gated = gated
     cut(machine, step, what)
     after(machine)
     if step == COMMITTING:
@@ -507,9 +628,13 @@ def test_where_nothing_ran_before_a_power_cut_starts_nothing(machine: Machine, s
 
 
 @pytest.mark.parametrize("after", [resumed, Machine.reboot], ids=["killed", "power cut"])
+@pytest.mark.parametrize("gated", [False, True], ids=["plain", "gated"])
 @pytest.mark.parametrize("what", SIDES_BEFORE)
-def test_a_cut_while_it_goes_back_goes_on(machine: Machine, what: str, after: Comes) -> None:
+def test_a_cut_while_it_goes_back_goes_on(
+    machine: Machine, what: str, gated: bool, after: Comes
+) -> None:
     wanted = ran_before(machine, what)
+    machine.gated = gated
     machine.good, machine.cut_at = {OLD}, "going back"
     with pytest.raises(Cut):
         transaction.begin(wanted, machine.paths, machine.record())
@@ -518,8 +643,11 @@ def test_a_cut_while_it_goes_back_goes_on(machine: Machine, what: str, after: Co
     settled(machine, what)
 
 
-@pytest.mark.parametrize("step", STEPS)
-def test_the_next_deploy_after_a_cut_knows_what_ran_first(machine: Machine, step: str) -> None:
+@pytest.mark.parametrize(("step", "gated"), CUTS)
+def test_the_next_deploy_after_a_cut_knows_what_ran_first(
+    machine: Machine, step: str, gated: bool
+) -> None:
+    machine.gated = gated
     cut(machine, step, "vllm")
     third = "c" * 64
     stage(machine.paths, third)

@@ -7,7 +7,7 @@ import signal
 import time
 from typing import Any, NoReturn
 
-from sglang._standin import errors, memory, model, options, replay
+from sglang._standin import errors, gate, memory, model, options, replay
 from sglang._standin.log import VERSION, Log, bar, raw, traceback
 from sglang._standin.shared.devices import Devices
 from sglang._standin.shared.title import die_with_parent, retitle
@@ -110,6 +110,7 @@ class Starter:
             self.log.line(f"Init {name} ends. mem usage=1.07 GB")
         else:
             self.log.line(f"Init {name} ends. elapsed={elapsed:.2f} s, mem usage=1.07 GB")
+        gate.wait(self)
         if self.wiring.number == 0 and VERSION >= (0, 5, 20):
             self.log.line("Memory baseline taken. mem usage=0.00 GB")
 

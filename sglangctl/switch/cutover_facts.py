@@ -1,0 +1,66 @@
+"""What this host says about how a switch changes over. Read-only; in a file of its own for the probe."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Sequence
+from pathlib import Path
+
+from sglangctl.free.model import Plan
+from sglangctl.proc import memory
+from sglangctl.state import slots
+from sglangctl.state.config import EngineConfig
+from sglangctl.state.paths import Paths
+from sglangctl.switch import cutover
+from sglangctl.systemd.unit_names import engine_unit
+from sglangctl.systemd.unit_names import slots as slots_of
+
+
+def chosen(
+    engine: EngineConfig, plan: Plan, venv: Path, shipped: Sequence[str], paths: Paths
+) -> cutover.Cutover:
+    """How a switch with this plan changes over. Read-only. `venv`: of the release; `shipped`: the files
+    of the release that its flags name."""
+    reading = plan.situation.reading if plan.situation else None
+    gpus = () if engine.preflight.device == "cpu" else reading.gpus if reading else None
+    free_mib: dict[int, int] | None = None if gpus is None else {}
+    for one in gpus or ():
+        if free_mib is None or not plan.uses(one.index):
+            continue
+        if one.memory_total_mib is None or one.memory_used_mib is None:
+            free_mib = None
+        else:
+            free_mib[one.index] = one.memory_total_mib - one.memory_used_mib
+    facts = cutover.Facts(
+        serves=bool(plan.units_to_stop or plan.containers_to_stop or plan.processes_to_end),
+        gate=cutover.has_gate(paths.root / str(venv).lstrip("/")),
+        ranks=engine.tensor_parallel,
+        free_mib=free_mib,
+        available_mib=memory.room_mib(),
+        hindered=hindrances(engine, shipped, paths),
+    )
+    return cutover.decide(engine.cutover, facts)
+
+
+def hindrances(engine: EngineConfig, shipped: Sequence[str], paths: Paths) -> list[str]:
+    """What speaks against a gate on this host, one sentence each. `shipped`: the files of the release
+    that its flags name."""
+    found, name = [], engine.name
+    units = (engine_unit(name), *slots_of(name))
+    edited = [path for one in units for path in sorted(paths.units.glob(f"{one}.d/*.conf"))]
+    if edited:
+        found.append(f"a drop-in changes its unit: {', '.join(map(str, edited))}")
+    link = slots.alias(name, paths)
+    if os.path.lexists(link) and not slots.is_alias(name, paths):
+        found.append(f"{link} is somebody else's")
+    if shipped:
+        found.append(
+            f"its flags name files of the release, which must be live: {', '.join(shipped)}"
+        )
+    ports = engine.preflight.derived_ports
+    if ports:
+        listed = ", ".join(map(str, ports))
+        found.append(
+            f"it takes ports of its own beside its port, which the old one holds: {listed}"
+        )
+    return found

@@ -1,0 +1,83 @@
+"""Read a model's weights into the page cache, so that the next engine to load them reads memory."""
+
+from __future__ import annotations
+
+import os
+import time
+from collections.abc import Iterable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Callable
+
+CHUNK = 8 << 20
+WEIGHTS = (".safetensors", ".bin", ".gguf", ".pth")
+BEAT_S = 5.0
+
+
+@dataclass(frozen=True)
+class Warmed:
+    """Bytes that were read, of all that there are; `why`: what ended it before, None where nothing
+    did."""
+
+    read: int
+    total: int
+    why: str | None = None
+
+
+def files_of(folders: Iterable[str]) -> list[tuple[Path, int]]:
+    """The weight files in some folders, by name, with their size in bytes; what cannot be looked at is
+    left out."""
+    found = []
+    for folder in folders:
+        try:
+            with os.scandir(folder) as entries:
+                named = sorted(
+                    (Path(entry.path), entry.stat().st_size)
+                    for entry in entries
+                    if entry.name.endswith(WEIGHTS) and entry.is_file()
+                )
+        except OSError:
+            continue
+        found += named
+    return found
+
+
+def warm(
+    files: Iterable[tuple[Path, int]],
+    room: int,
+    limit_s: float,
+    progress: Callable[[int, int], None],
+    clock: Callable[[], float] = time.monotonic,
+) -> Warmed:
+    """Read `files` once, in their order, at most `room` bytes and `limit_s` seconds.
+
+    `progress` gets (bytes read, bytes of all) every few seconds. Never raises for a file that cannot
+    be read: the engine says it better.
+    """
+    files = list(files)
+    total, done = sum(size for _, size in files), 0
+    began = told = clock()
+    buffer = memoryview(bytearray(CHUNK))
+    for path, _ in files:
+        try:
+            source = open(path, "rb", buffering=0)  # noqa: SIM115 (closed below)
+        except OSError as error:
+            return Warmed(done, total, f"{path.name} cannot be read: {error.strerror}")
+        with source:
+            while True:
+                if done >= room:
+                    return Warmed(done, total, "there is no more memory for it")
+                now = clock()
+                if now - began >= limit_s:
+                    return Warmed(done, total, f"it took longer than {limit_s:.0f} s")
+                if now - told >= BEAT_S:
+                    told = now
+                    progress(done, total)
+                try:
+                    count = source.readinto(buffer[: min(CHUNK, room - done)]) or 0
+                except OSError as error:
+                    return Warmed(done, total, f"{path.name} cannot be read: {error.strerror}")
+                if not count:
+                    break
+                done += count
+    return Warmed(done, total)
