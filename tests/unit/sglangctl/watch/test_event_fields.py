@@ -11,6 +11,9 @@ from sglangctl.gpu.gpus import Gpu
 from sglangctl.proc import procfs
 from sglangctl.watch import event_fields
 
+GONE = 1 << 22
+"""A pid that no process has: the highest is one below it (PID_MAX_LIMIT)."""
+
 
 def gpu(index: int, used: int | None, processes: tuple[tuple[int, int | None], ...]) -> Gpu:
     return Gpu(index, "", "", "", "12.0", used, 97887, None, 30.0, None, processes)
@@ -38,7 +41,7 @@ def test_only_the_engine_s_gpus_and_its_own_share() -> None:
     [
         (None, {"port": 8000, "owner_pid": None}),
         (Owner(8000, 7, True), {"port": 8000, "owner_pid": 7, "ours": True}),
-        (Owner(8000, 7, False), {"port": 8000, "owner_pid": 7, "ours": False}),
+        (Owner(8000, GONE, False), {"port": 8000, "owner_pid": GONE, "ours": False}),
         # Somebody listens who cannot be seen: a null would say that nobody does.
         (Owner(8000, None, None), {"port": 8000}),
     ],
