@@ -1,4 +1,4 @@
-"""The deploy file as a module of its own: a third of what a plan with many hosts costs.
+"""The deploy file as a module of its own, so that a plan with many hosts costs less.
 
 pyinfra finds the place of each operation with `inspect`, for each host. For a file that is no module's,
 inspect looks at all modules of the process, each time. docs/hosts.md has the figures.
