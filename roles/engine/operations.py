@@ -11,6 +11,7 @@ from pyinfra.api.command import QuoteString
 from pyinfra.context import host, state
 
 from roles.engine.desired import DesiredEngine, changed_against_live
+from roles.host.managed import rights_only
 from roles.host.operations import describe
 from roles.remote import program
 from roles.remote.limits import FACT_S
@@ -84,17 +85,34 @@ def staged_release(
     engine = side(facts)
     digest = engine.release.digest
     found = changed_against_live(engine, facts)
-    releases = engine_facts(facts, engine.name).get("releases") or {}
-    live = releases.get("current") == digest
-    edited = live and bool(found)
-    if digest in (releases.get("staged") or []) and not edited:
+    live = is_live(engine, facts)
+    if not needs_staging(engine, facts):
         host.noop(f"release {digest[:12]} is staged")
         return
+    edited = live and bool(found)
     what = "to be staged"
     if live:
         what = f"{'was edited' if edited else 'is damaged'}, to be written again"
     show([f"release {digest[:12]}: {what}", *describe(found, bool(state.config.DIFF))])
     yield stage(engine)
+
+
+def is_live(engine: DesiredEngine, facts: JSON) -> bool:
+    releases = engine_facts(facts, engine.name).get("releases") or {}
+    return bool(releases.get("current") == engine.release.digest)
+
+
+def needs_staging(engine: DesiredEngine, facts: JSON) -> bool:
+    """Whether the engine's release is written. Pure.
+
+    Not where only rights differ in the live one: these are changed back in place. Written anew, it
+    would be newer than the process that has read it.
+    """
+    found = changed_against_live(engine, facts) if is_live(engine, facts) else []
+    if found:
+        return not all(map(rights_only, found))
+    releases = engine_facts(facts, engine.name).get("releases") or {}
+    return engine.release.digest not in (releases.get("staged") or [])
 
 
 def stage(engine: DesiredEngine) -> StringCommand:

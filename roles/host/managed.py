@@ -97,3 +97,8 @@ def text_diff(path: str, old: str | None, new: str) -> tuple[str, ...]:
         old.splitlines(), new.splitlines(), f"{path} (now)", path, lineterm=""
     )
     return tuple(lines) or (f"(in {path} only a secret's value differs: it is not shown)",)
+
+
+def rights_only(change: Change) -> bool:
+    """Whether nothing but mode, owner or group differs."""
+    return not change.unreadable and not change.diff and "->" in change.why

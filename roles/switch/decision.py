@@ -9,9 +9,9 @@ from datetime import datetime
 from typing import Any
 
 from roles.engine.desired import DesiredEngine, changed_against_live
-from roles.host.managed import Managed, change
+from roles.host.managed import Managed, change, rights_only
 from roles.remote.snapshot import JSON, engine_facts
-from roles.switch.effects import restarts, rights_only
+from roles.switch.effects import restarts
 from roles.switch.ending import ending, own_units
 from sglangctl.startup.render import stopped
 from sglangctl.systemd.unit import UP

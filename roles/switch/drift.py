@@ -9,7 +9,7 @@ from typing import Any
 from pyinfra.context import host, state
 
 from roles.engine.desired import DesiredEngine, changed_against_live
-from roles.host.managed import Change, change
+from roles.host.managed import Change, change, rights_only
 from roles.remote import program
 from roles.remote.failing import HostFailed, say
 from roles.remote.link import Link
@@ -20,7 +20,7 @@ from roles.remote.snapshot import JSON, engine_facts, forget
 from roles.remote.steps import signs_of_life
 from roles.report.result import keep
 from roles.switch.decision import Decide, side_of
-from roles.switch.effects import restarts, rights_only
+from roles.switch.effects import restarts
 from sglangctl.systemd.unit import ENABLED, UP
 from sglangctl.systemd.unit_names import RESUME, RESUME_AT_BOOT, engine_unit
 

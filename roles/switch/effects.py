@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from roles.host.managed import Change
+from roles.host.managed import Change, rights_only
 
 RELOADED = {
     "Description": "systemd's own",
@@ -42,11 +42,6 @@ def only_in_place(change: Change) -> bool:
     if change.why == "changed":
         return bool(change.diff) and change.diff[0].startswith("---")
     return rights_only(change)
-
-
-def rights_only(change: Change) -> bool:
-    """Whether nothing but mode, owner or group differs."""
-    return not change.unreadable and not change.diff and "->" in change.why
 
 
 def changed_lines(diff: Sequence[str]) -> list[str]:
