@@ -23,8 +23,8 @@ def roll_out(desired: DesiredHost) -> None:
     Switch the engines and follow them until they serve; with `rollout: {first: HOST}`, on that host
     before any other.
 
-    pyinfra orders operations by the lines that call them: all of the first host's come before all of
-    the others'.
+    pyinfra orders what hosts have in common, and nothing else: the operation between the two is every
+    host's, the last one of the first host and the first one of the others.
 
     + desired: the host
     """
@@ -32,7 +32,6 @@ def roll_out(desired: DesiredHost) -> None:
     if first == host.name:
         switch(desired)
         prove(desired)
-        return
     if first is not None:
         first_is_ready(
             name=f"{first} is ready",
@@ -40,5 +39,6 @@ def roll_out(desired: DesiredHost) -> None:
             decides=[decision_of(engine) for engine in desired.engines],
             request=desired.request,
         )
-    switch(desired)
-    prove(desired)
+    if first != host.name:
+        switch(desired)
+        prove(desired)

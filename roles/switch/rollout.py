@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 
-from pyinfra.api import State
+from pyinfra.api import Host, State
 from pyinfra.context import ctx_state, host
 
 from roles.remote.operation import Commands, operation, planned, read, show, will_fail
@@ -23,6 +23,9 @@ def first_is_ready(first: str, decides: Sequence[Decide], request: JSON) -> Comm
     + decides: from the probe's document to whether a switch is needed, for each engine
     + request: what the probe is asked for
     """
+    if host.name == first:
+        host.noop("it goes first")
+        return
     facts = read(request)
     if not any(decide(facts).now for decide in decides):
         host.noop("nothing is switched here")
@@ -45,8 +48,14 @@ def unfit(state: State, first: str) -> str | None:
         return None
     if found in state.failed_hosts or found not in state.activated_hosts:
         return f"failed: put it right, then deploy again (without it: --exclude {first})"
-    if state.is_executing and not all(
-        one.operation_meta.is_complete() for one in state.ops[found].values()
-    ):
+    if state.is_executing and not all(done(state, found)):
         return "is not done yet: deploy without --no-wait"
     return None
+
+
+def done(state: State, first: Host) -> Iterator[bool]:
+    """Whether each operation of that host which comes before the one that runs now is done."""
+    order = state.get_op_order()
+    for op_hash in order[: order.index(host.executing_op_hash)]:
+        if op_hash in state.ops[first]:
+            yield state.ops[first][op_hash].operation_meta.is_complete()

@@ -8,6 +8,7 @@ from typing import Any, cast
 import pytest
 from pyinfra.api import State
 
+from roles.switch import rollout
 from roles.switch.rollout import unfit
 
 
@@ -21,7 +22,8 @@ def fleet(**changes: Any) -> State:
         "failed_hosts": [],
         "activated_hosts": [first],
         "is_executing": True,
-        "ops": {"a": {"x": done}},
+        "ops": {"a": {"x": done, "now": UNDER_WAY, "later": UNDER_WAY}},
+        "get_op_order": lambda: ["x", "elsewhere", "now", "later"],
     }
     for key, value in changes.items():
         made[key] = [first] if value == "it" else value
@@ -37,7 +39,8 @@ class _Ops:
         return self.of_first
 
 
-UNDER_WAY = {"a": {"x": SimpleNamespace(operation_meta=SimpleNamespace(is_complete=lambda: False))}}
+UNDER_WAY = SimpleNamespace(operation_meta=SimpleNamespace(is_complete=lambda: False))
+EARLY = {"a": {"x": UNDER_WAY, "now": UNDER_WAY}}
 
 
 @pytest.mark.parametrize(
@@ -46,13 +49,16 @@ UNDER_WAY = {"a": {"x": SimpleNamespace(operation_meta=SimpleNamespace(is_comple
         ({}, None),
         ({"failed_hosts": "it"}, "failed"),
         ({"activated_hosts": []}, "failed"),
-        ({"ops": UNDER_WAY}, "--no-wait"),
-        ({"ops": UNDER_WAY, "is_executing": False}, None),
+        ({"ops": EARLY}, "--no-wait"),
+        ({"ops": EARLY, "is_executing": False}, None),
         ({"failed_hosts": "it", "is_host_in_limit": lambda host: False}, None),
     ],
     ids=["done", "failed", "not reached", "under way", "a plan", "left out by --limit"],
 )
-def test_whether_the_others_may_follow(changes: dict[str, Any], said: str | None) -> None:
+def test_whether_the_others_may_follow(
+    changes: dict[str, Any], said: str | None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(rollout, "host", SimpleNamespace(executing_op_hash="now"))
     found = unfit(fleet(**changes), "a")
     assert (found is None) == (said is None)
     assert said is None or said in str(found)
