@@ -450,6 +450,7 @@ def test_every_start_has_its_own_journal_and_the_third_failure_is_the_last(
     started(
         engine,
         model={"path": "/models/nowhere", "served_name": "tiny"},
+        preflight=UNCHECKED,
         unit_lines="[Service]\nRestartSec=0.2\n",
     )
     assert poll(lambda: engine.show("Result") == "start-limit-hit" or len(engine.starts()) == 3, 60)
