@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import time
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
@@ -28,6 +29,7 @@ PROPERTIES = (
     "RestartUSec",
     "StateChangeTimestampMonotonic",
     "MainPID",
+    "ExecStartPre",
     "ExecMainPID",
     "ExecMainCode",
     "ExecMainStatus",
@@ -45,6 +47,8 @@ RUNNING = ("active", "activating", "deactivating", "reloading", "refreshing")
 """A process of the unit may be there."""
 UP = ("active", "activating", "reloading")
 """It runs, and was not told to stop."""
+NEVER_STARTED = re.compile(r"code=exited ; status=(2\d\d)\b")
+"""In ExecStartPre: systemd.exec(5), "Process Exit Codes"."""
 CLD_EXITED = 1
 """ExecMainCode: 1 exited, 2 killed, 3 dumped (waitid(2))."""
 
@@ -178,8 +182,15 @@ class Unit:
 
     @property
     def exit_status(self) -> int | None:
-        """Of the last main process, negative for a signal; None while it runs, or without one."""
+        """Of the last main process, negative for a signal; None while it runs, or without one.
+
+        Where systemd could not even start a command before it (ExecStartPre), systemd's own status for
+        that (200 and above): it would not have started the main process either.
+        """
         code, status = self.number("ExecMainCode"), self.number("ExecMainStatus")
+        before = NEVER_STARTED.search(self["ExecStartPre"])
+        if before and not self.last_main_pid:
+            return int(before[1])
         if not self.exited or not self.last_main_pid or code is None or status is None:
             return None
         return returncode(code, status)

@@ -255,7 +255,6 @@ def test_a_fallback_that_helps_serves_and_stays(host: Host, tmp_path: Path) -> N
 
 
 def test_without_a_way_back_it_says_that_nothing_serves(host: Host, tmp_path: Path) -> None:
-    before = current(host)
     failing = inventory_of(
         tmp_path, host, environment={"STANDIN_FAULT": "rank-died"}, rollback=False
     )
@@ -269,9 +268,11 @@ def test_without_a_way_back_it_says_that_nothing_serves(host: Host, tmp_path: Pa
     assert show(host, UNIT, "UnitFileState") == "disabled", "it was never proven"
     assert show(host, UNIT, "ActiveState") in ("inactive", "failed")
     assert "sglang::" not in host.exec("ps", "-eo", "args").stdout
+    failed = current(host)
     good = inventory_of(tmp_path, host, environment={"ROUND": "1"})
     assert deploy(good, "-y").returncode == 0
-    sound(host, before)
+    assert current(host) != failed
+    sound(host, current(host))
 
 
 def two_releases(host: Host, tmp_path: Path, **more: Any) -> tuple[str, str]:

@@ -20,7 +20,7 @@ def test_ready_only_after_the_compile_of_the_second_request(host: Host, engine: 
     engine.start()
     engine.until_phase("warming")
     shown = poll(lambda: compiling(host), 20)
-    assert "the same prompt again" in shown and "serving" in shown, engine.verdicts()
+    assert "the same prompt again" in shown and " warming " in shown, engine.verdicts()
     ready = engine.until("ready")
     verdicts = engine.verdicts()
     served = next(one["t"] for one in verdicts if one["outcome"] == "serving")

@@ -70,7 +70,7 @@ def test_yes_would_hide_the_changes(
 ) -> None:
     monkeypatch.setattr(script, "pyinfra", pytest.fail)
     assert script.run(arguments) == 1
-    assert "without -y" in capsys.readouterr().err
+    assert "does not take -y" in capsys.readouterr().err
 
 
 def test_pyinfra_is_asked_for_a_plan_without_yes(

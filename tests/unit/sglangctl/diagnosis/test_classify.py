@@ -40,7 +40,9 @@ CLOSED = (
 
 def test_the_list_is_closed() -> None:
     assert " ".join(CAUSES) == CLOSED
-    words = "launching importing connecting loading allocating capturing binding warming serving"
+    words = (
+        "launching importing connecting gated loading allocating capturing binding warming serving"
+    )
     assert " ".join(PHASES) == words
     words = "pending serving ready degraded unresponsive stalled deadline failed"
     assert " ".join(OUTCOMES) == words
