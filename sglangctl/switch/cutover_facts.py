@@ -42,10 +42,17 @@ def chosen(
     return cutover.decide(engine.cutover, facts)
 
 
+UNSAFE = (
+    "the gate is not used yet: in two of four container tests systemd 252 itself ended when the engine's "
+    "name became an alias of the slot"
+)
+"""No host is worth that. "" once the cause is known and mended; see docs/switch.md."""
+
+
 def hindrances(engine: EngineConfig, shipped: Sequence[str], paths: Paths) -> list[str]:
     """What speaks against a gate on this host, one sentence each. `shipped`: the files of the release
     that its flags name."""
-    found, name = [], engine.name
+    found, name = [UNSAFE] if UNSAFE else [], engine.name
     units = (engine_unit(name), *slots_of(name))
     edited = [path for one in units for path in sorted(paths.units.glob(f"{one}.d/*.conf"))]
     if edited:

@@ -12,8 +12,7 @@ from typing import Any
 import pytest
 import requests
 
-from sglangctl.switch.transaction import ALL_STEPS, COMMITTING, STEPS
-from sglangctl.systemd.unit_names import slots
+from sglangctl.switch.transaction import COMMITTING, STEPS
 from tests.container.deploying import deploy, pending, ssh_data, write_inventory
 from tests.container.engine_unit import STANDIN_ENV
 from tests.hosts.host import Host
@@ -33,8 +32,6 @@ ENGINE: dict[str, Any] = {
 UNIT, VLLM = "sglang-chat.service", "vllm-kimi.service"
 HOME = "/var/lib/sglangctl/chat"
 WANTS = "/etc/systemd/system/multi-user.target.wants"
-A_GATE: dict[str, Any] = {"version": "0.5.24"}
-"""The stand-in that a switch knows to have one."""
 CUT = """
 import os, signal, sys, time
 sys.path.insert(0, os.path.realpath("/usr/local/bin/sglangctl"))
@@ -312,8 +309,8 @@ def begin_cut(host: Host, step: str, how: str, to: str) -> None:
     wait_for(host, "test -e /run/at-the-step")
 
 
-CUTS = [*((step, {}) for step in STEPS), *((step, A_GATE) for step in ALL_STEPS)]
-"""Every step of a switch that stops first, and of one that starts beside what serves."""
+CUTS = [(step, {}) for step in STEPS]
+"""Every step of a switch that stops first."""
 
 
 def cut_name(value: Any) -> str:
@@ -345,52 +342,6 @@ def test_a_power_cut_boots_the_side_that_counts(
     host.reboot()
     sound(host, other if step == COMMITTING else live)
     assert state(host)["phase"] == ("live" if step == COMMITTING else "back")
-
-
-def test_a_gated_release_takes_over_and_its_names_go_on_working(host: Host, tmp_path: Path) -> None:
-    two_releases(host, tmp_path)
-    main = show(host, UNIT, "MainPID")
-    inventory = inventory_of(tmp_path, host, environment={"ROUND": "1"}, **A_GATE)
-    dry = deploy(inventory, "--dry")
-    assert "cutover: gated" in dry.stdout + dry.stderr
-    done = deploy(inventory, "-y")
-    said = done.stdout + done.stderr
-    assert done.returncode == 0, said
-    slot = show(host, UNIT, "Id")
-    assert slot in slots("chat"), said
-    assert f"{slot} waits at its gate after" in said, said
-    assert f"let {slot} in at its gate" in said
-    assert show(host, UNIT, "MainPID") not in ("0", main)
-    sound(host, current(host))
-    assert pending(inventory) == {}
-    start = json.loads(host.exec("sglangctl", "status", "chat", "--json").stdout)["status"][0]
-    assert list(start["phases"])[:5] == ["launching", "importing", "connecting", "gated", "loading"]
-    assert "Gated launch waiting" in host.exec("sglangctl", "logs", "chat", "-n", "400").stdout
-    host.exec("systemctl", "restart", UNIT)
-    sound(host, current(host))
-    host.exec("sglangctl", "rollback", "chat")
-    assert show(host, UNIT, "Id") == slot, "a plain switch leaves it where it is"
-    sound(host, current(host))
-    host.exec("sglangctl", "stop", "chat")
-    nothing_of_ours_runs(host)
-    assert deploy(inventory, "-y").returncode == 0
-    sound(host, current(host))
-
-
-def test_what_fails_at_its_gate_stops_nothing(host: Host, tmp_path: Path) -> None:
-    before, _ = two_releases(host, tmp_path, **A_GATE)
-    main = show(host, UNIT, "MainPID")
-    failing = inventory_of(
-        tmp_path, host, environment={"STANDIN_FAULT": "rank-died@connecting"}, **A_GATE
-    )
-    done = deploy(failing, "-y")
-    said = done.stdout + done.stderr
-    assert done.returncode == 1, said
-    assert "rank-died" in said
-    assert f"nothing was stopped for it: release {before[:12]} of chat goes on" in said
-    assert show(host, UNIT, "MainPID") == main
-    sound(host, before)
-    assert state(host)["phase"] == "back"
 
 
 def test_a_killed_transaction_is_also_put_right_by_the_next_deploy(

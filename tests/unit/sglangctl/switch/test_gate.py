@@ -95,7 +95,13 @@ def test_the_state_names_it_and_what_is_no_gate_is_none() -> None:
         assert Gate.of(found) is None
 
 
-def test_what_speaks_against_it_on_a_host(paths: Paths) -> None:
+def test_it_is_not_used_before_the_end_of_systemd_is_understood(paths: Paths) -> None:
+    assert cutover_facts.hindrances(ENGINE, (), paths) == [cutover_facts.UNSAFE]
+
+
+def test_what_speaks_against_it_on_a_host(paths: Paths, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(cutover_facts, "UNSAFE", "")
+
     def said(*shipped: str, **more: object) -> list[str]:
         engine = replace(ENGINE, **more)  # type: ignore[arg-type]
         return cutover_facts.hindrances(engine, shipped, paths)
