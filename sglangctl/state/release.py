@@ -170,7 +170,7 @@ def stage(name: str, document: Any, paths: Paths) -> str:
         gid = pwd.getpwnam(user).pw_gid
     except KeyError:
         raise Failed(f"the user {user!r} is missing: deploy again") from None
-    if folder.is_dir() and _same(folder, files, gid):
+    if folder.is_dir() and (_same(folder, files, gid) or _rights_put_back(folder, files, gid)):
         return digest
     folder.parent.mkdir(mode=0o755, parents=True, exist_ok=True)
     partial = folder.with_name(f".{digest}.partial")
@@ -221,6 +221,26 @@ def _same(folder: Path, files: dict[str, bytes], gid: int) -> bool:
     except OSError:
         return False
     return True
+
+
+def _rights_put_back(folder: Path, files: dict[str, bytes], gid: int) -> bool:
+    """Give a staged folder and its files their rights; whether it holds exactly these files then.
+
+    Where only rights were wrong nothing is written again: new files would be newer than the engine
+    that has read them, and it would be restarted for nothing.
+    """
+    try:
+        os.chown(folder, 0, 0)
+        folder.chmod(FOLDER_MODE)
+        for file in files:
+            path = folder / file
+            if not stat.S_ISREG(path.lstat().st_mode):
+                return False
+            os.chown(path, 0, gid if mode_of(file) == 0o640 else 0)
+            path.chmod(mode_of(file))
+    except OSError:
+        return False
+    return _same(folder, files, gid)
 
 
 def verify_unit(unit_file: Path, unit: str) -> list[str]:

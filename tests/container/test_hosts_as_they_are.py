@@ -56,7 +56,7 @@ def test_a_strict_umask_changes_nothing_of_what_is_made(host: Host, inventory: P
         ("/usr/local/lib/sglangctl", "0750", "Host | sglangctl"),
         ("/usr/local/lib/sglangctl/*.pyz", "0700", "Host | sglangctl"),
         ("/var/lib/sglangctl/chat/current/", "0750", "Engine | chat: release"),
-        ("/var/lib/sglangctl/chat/current/nccl.env", "0600", "Engine | chat: release"),
+        ("/var/lib/sglangctl/chat/current/nccl.env", "0600", "Switch | chat: drift"),
     ],
 )
 def test_what_an_earlier_version_made_under_it_is_mended(

@@ -106,6 +106,18 @@ def test_a_damaged_release_is_written_again(tmp_path: Path, damage: str) -> None
     assert [path.name for path in paths.releases("kimi").iterdir()] == [DIGEST]
 
 
+def test_rights_alone_are_put_back_in_place(tmp_path: Path) -> None:
+    paths = Paths(tmp_path)
+    release.stage("kimi", document(), paths)
+    folder = paths.releases("kimi") / DIGEST
+    before = {file.name: file.stat().st_mtime_ns for file in folder.iterdir()}
+    folder.chmod(0o750)
+    (folder / "nccl.env").chmod(0o600)
+    release.stage("kimi", document(), paths)
+    assert {file.name: file.stat().st_mtime_ns for file in folder.iterdir()} == before
+    assert release.sound("kimi", paths) == [DIGEST]
+
+
 def test_unused_venvs_are_ours_and_named_by_no_release(tmp_path: Path) -> None:
     paths = Paths(tmp_path)
     for name, marker in (("used", True), ("old", True), ("somebodys", False)):
