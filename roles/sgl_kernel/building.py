@@ -12,7 +12,7 @@ from roles.sgl_kernel import fleet
 from roles.sgl_kernel.kernel_host import CACHE, KernelHost
 from sglangctl.sgl_kernel import cache
 from sglangctl.sgl_kernel.build.record import line
-from sglangctl.sgl_kernel.build.request import Request, dump
+from sglangctl.sgl_kernel.build.request import BUILDER, Request, dump
 from sglangctl.state import journal
 from sglangctl.systemd.unit_names import build_unit
 
@@ -65,12 +65,12 @@ def build(remote: KernelHost, request: Request, patches: tuple[Patch, ...], told
         if end.get("outcome") != "built":
             raise HostFailed(
                 f"the kernel build on {remote.host.name} failed: {end.get('text')}\n"
-                f"next: {end.get('next_step')}\nits log: {root}/work/build.log"
+                f"next: {end.get('next_step')}\nits log: {root}/{BUILDER}/build.log"
             )
         return
     raise HostFailed(
         f"the kernel build on {remote.host.name} ended {RESTARTS} times without a result; its log: "
-        f"{root}/work/build.log; journalctl -u {build_unit(request.key)} and dmesg there may say why"
+        f"{root}/{BUILDER}/build.log; journalctl -u {build_unit(request.key)} and dmesg there may say why"
     )
 
 

@@ -78,7 +78,7 @@ def _work(key: str, paths: Paths) -> int:
     from sglangctl.sgl_kernel.build import request as requests
 
     root = requests.folder(key, paths)
-    place = compile.Place(root / "work", paths.kernel_cache)
+    place = compile.Place(root / requests.BUILDER, paths.kernel_cache)
     return inside.work(requests.load(root / "request.json"), root / "patches", place)
 
 

@@ -143,7 +143,7 @@ def test_a_fleet_builds_once_and_shares(
     assert provenance["peak_memory_mib"] > 0
     # The source is code of others: none of it was root's.
     root = f"{CACHE}/.build/{key}"
-    assert "-- built by sglang-build\n" in builder.sh(f"cat {root}/work/build.log")
+    assert "-- built by sglang-build\n" in builder.sh(f"cat {root}/builder/build.log")
     assert builder.sh("find / -xdev -name of-the-build") == ""
     others = builder.sh(f"find {root} -maxdepth 1 ! -user root -printf '%f %u %m\n'")
     assert others == "work sglang-build 700\n"
@@ -234,7 +234,7 @@ def test_jobs_are_compilers_and_builds_take_turns(
     assert request.key in events[0]["text"]
     running = most = total = 0
     for line in sorted(
-        builder.sh(f"cat {CACHE}/.build/{request.key}/work/tmp/nvcc.log").splitlines()
+        builder.sh(f"cat {CACHE}/.build/{request.key}/builder/tmp/nvcc.log").splitlines()
     ):
         change = int(line.split()[1])
         running += change
@@ -358,7 +358,7 @@ def test_broken_installations_are_named_and_repaired(builder: KernelHost, built:
     # Editable, by the real scikit-build-core: the silent one.
     venv = builder.sh(f"ls -td {CACHE}/.environments/* | head -1").strip()
     builder.sh(
-        f"cp -r {CACHE}/.build/{built}/work/source /root/editable && cd /root/editable && "
+        f"cp -r {CACHE}/.build/{built}/builder/source /root/editable && cd /root/editable && "
         f"env PATH={venv}/bin:/usr/local/cuda/bin:$PATH CMAKE_POLICY_VERSION_MINIMUM=3.5 "
         "CMAKE_GENERATOR=Ninja CMAKE_BUILD_PARALLEL_LEVEL=2 CCACHE_DIR=/root/ccache "
         "CMAKE_ARGS='-DTEST_SMALL=ON -DENABLE_BELOW_SM90=OFF' "

@@ -27,7 +27,7 @@ from sglangctl.sgl_kernel.build import accept, compile, unit
 from sglangctl.sgl_kernel.build.accept import Heard
 from sglangctl.sgl_kernel.build.inside import free_space
 from sglangctl.sgl_kernel.build.record import BuildError, Record
-from sglangctl.sgl_kernel.build.request import Request, folder
+from sglangctl.sgl_kernel.build.request import BUILDER, Request, folder
 from sglangctl.sgl_kernel.key import is_key
 from sglangctl.state import build_user, lock, programs
 from sglangctl.state.paths import Paths
@@ -83,7 +83,7 @@ def _build(request: Request, root: Path, record: Record, paths: Paths) -> cache.
             f"{DISK_MIB // 1024} GiB at least",
             "free space there, then deploy again",
         )
-    place = compile.Place(root / "work", paths.kernel_cache)
+    place = compile.Place(root / BUILDER, paths.kernel_cache)
     prepare(root, place, record, paths)
     heard = Heard(record)
     ended = build_user.run(

@@ -118,8 +118,12 @@ def dump(request: Request) -> str:
     return json.dumps(asdict(request), indent=1) + "\n"
 
 
+BUILDER = "builder"
+"""In a build's folder: what the build user fills."""
+
+
 def folder(key: str, paths: Paths | None = None) -> Path:
-    """The build's folder, root's: request.json, patches/, journal.jsonl; `work/` is the build
+    """The build's folder, root's: request.json, patches/, journal.jsonl; `builder/` is the build
     user's: source/, build/, build.log."""
     if not keys.is_key(key):
         raise Unusable(f"{key!r} is not a key of a kernel build")

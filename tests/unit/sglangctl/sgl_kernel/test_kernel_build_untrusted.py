@@ -74,7 +74,7 @@ def test_a_wheels_name_leads_nowhere(tmp_path: Path, name: str) -> None:
 def test_only_a_plain_file_of_the_builds_own_is_taken(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    work, secret = tmp_path / "work", tmp_path / "secret"
+    work, secret = tmp_path / "builder", tmp_path / "secret"
     work.mkdir()
     secret.write_text("root's")
     (work / "link.whl").symlink_to(secret)
@@ -96,7 +96,7 @@ def test_only_a_plain_file_of_the_builds_own_is_taken(
 @needs_root
 def test_a_name_of_theirs_for_a_file_of_roots_is_not_taken(tmp_path: Path) -> None:
     (tmp_path / "secret").write_text("root's")
-    work = tmp_path / "work"
+    work = tmp_path / "builder"
     work.mkdir()
     os.chown(work, pwd.getpwnam("nobody").pw_uid, -1)
     os.link(tmp_path / "secret", work / "x.whl")
@@ -200,7 +200,7 @@ def test_what_root_filled_once_begins_anew(root: Path) -> None:
         (one / "link").symlink_to(outside)
     (at / "build.log").write_text("x")
     (at / "request.json").write_text("{}")
-    told, place = Told(), compile.Place(at / "work", paths.kernel_cache)
+    told, place = Told(), compile.Place(at / "builder", paths.kernel_cache)
     build.prepare(at, place, told, paths)
     ((step, fields),) = told
     assert step == "begin" and "as root" in fields["text"]
@@ -209,7 +209,7 @@ def test_what_root_filled_once_begins_anew(root: Path) -> None:
         assert list(one.iterdir()) == []
         assert (one.stat().st_uid, stat.S_IMODE(one.stat().st_mode)) == (nobody.pw_uid, 0o700)
     assert not any(one.exists() for one in old) and (outside / "precious").exists()
-    assert sorted(one.name for one in at.iterdir()) == ["request.json", "work"]
+    assert sorted(one.name for one in at.iterdir()) == ["builder", "request.json"]
     mode = (at / "request.json").stat()
     assert (mode.st_uid, mode.st_gid, mode.st_mode & 0o777) == (0, nobody.pw_gid, 0o640)
     # The second time all of it is theirs and stays.
@@ -220,7 +220,7 @@ def test_what_root_filled_once_begins_anew(root: Path) -> None:
 
 @needs_root
 def test_a_link_in_the_place_of_a_folder_is_not_followed(root: Path) -> None:
-    outside, at = root / "outside", root / "work"
+    outside, at = root / "outside", root / "builder"
     outside.mkdir()
     os.chown(outside, pwd.getpwnam("nobody").pw_uid, -1)
     at.symlink_to(outside)
