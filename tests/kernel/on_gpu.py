@@ -78,7 +78,7 @@ def main() -> int:
             "said": [event.get("text") for event in events if event.get("text")][-5:],
         }
         if status:
-            result[f"build {arch}"]["log"] = (folder / "work/build.log").read_text()[-1500:]
+            result[f"build {arch}"]["log"] = (folder / "builder/build.log").read_text()[-1500:]
             result[f"build {arch}"]["output"] = said[-500:]
             continue
         installed = ctl("install", request.key, f"--venv={venv}", f"--sm={arch[:-1]}")
