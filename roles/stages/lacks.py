@@ -8,14 +8,15 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import Any
 
+from roles.engine.operations import needs_staging
 from roles.engine.venv import fact_of
 from roles.host.managed import changes
 from roles.host.operations import program_is_wrong
 from roles.remote import program
-from roles.remote.snapshot import JSON, engine_facts
+from roles.remote.snapshot import JSON
 from roles.stages.desired import DesiredHost
 from roles.stages.needed import PLACES, PROGRAMS
-from roles.switch.decision import decision_of
+from roles.switch.decision import decision_of, side_of
 from sglangctl.preflight.host import folders
 from sglangctl.systemd import unit_keys
 
@@ -60,12 +61,12 @@ def device(disks: dict[str, Any], path: str) -> Any:
 
 
 def told_by_preflight(facts: JSON, desired: DesiredHost) -> set[Any]:
-    """The file systems on which the preflight of a switch that is needed has looked for room."""
+    """The file systems on which the preflight of a switch that this run makes has looked for room."""
     disks = facts.get("disks") or {}
     return {
         device(disks, path)
         for engine in desired.engines
-        if decision_of(engine)(facts).needed
+        if decision_of(engine)(facts).now
         for path in folders(engine.name)
     }
 
@@ -90,12 +91,11 @@ def needs(facts: JSON, desired: DesiredHost) -> set[str] | None:
     busy = bool(program_is_wrong(facts)) or link.get("target") != program.path()
     busy = busy or bool(changes(desired.managed, facts["files"]))
     for engine in desired.engines:
-        releases = engine_facts(facts, engine.name).get("releases") or {}
         for programs, due in (
             (FOR_VENV, bool(fact_of(engine.venv, facts)["wrong"])),
             (FOR_USER, (facts.get("users") or {}).get(engine.spec.user) is None),
-            (FOR_RELEASE, engine.release.digest not in (releases.get("staged") or [])),
-            (FOR_SWITCH, decision_of(engine)(facts).needed),
+            (FOR_RELEASE, needs_staging(side_of(engine, facts), facts)),
+            (FOR_SWITCH, decision_of(engine)(facts).now),
             ((), bool(changes([*engine.managed, engine.config], facts["files"]))),
         ):
             busy = busy or due

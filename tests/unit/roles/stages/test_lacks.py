@@ -12,6 +12,7 @@ from roles.remote.snapshot import RUNS
 from roles.stages import lacks as subject
 from roles.stages import needed
 from roles.stages.desired import DesiredHost, make
+from roles.switch.decision import Decision
 from tests.support.inventory_case import engine_text, load, only
 
 
@@ -89,15 +90,38 @@ def test_where_nothing_is_to_be_done_nothing_is_missing(
         **{RUNS: True},
     )
     monkeypatch.setattr(subject, "changes", lambda wanted, facts: [])
-    monkeypatch.setattr(subject, "decision_of", lambda engine: lambda facts: Needed(False))
+    monkeypatch.setattr(subject, "decision_of", lambda engine: lambda facts: Decision(()))
     assert subject.lacks(facts, desired) == []
-    monkeypatch.setattr(subject, "decision_of", lambda engine: lambda facts: Needed(True))
+    monkeypatch.setattr(subject, "decision_of", lambda engine: lambda facts: Decision(("why",)))
     (sentence,) = subject.lacks(facts, desired)
     assert "find, systemd-run:" in sentence
 
 
-class Needed:
-    """A decision."""
+def test_a_restart_that_is_held_needs_no_program_and_its_full_disk_is_told(
+    desired: DesiredHost, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    full = {"read_only": False, "free_mib": 0, "device": 3}
+    facts = bare(
+        desired,
+        programs={**dict.fromkeys(needed.PROGRAMS, True), "find": False},
+        disks={"/var/lib/sglangctl": full, "/opt/sglang/venvs": full},
+    )
+    held = Decision(("an argument changed",), held=True)
+    monkeypatch.setattr(subject, "decision_of", lambda engine: lambda facts: held)
+    # No switch: its preflight does not look at the disks.
+    (sentence,) = subject.lacks(facts, desired)
+    assert "/opt/sglang/venvs, /var/lib/sglangctl" in sentence and "no room" in sentence
 
-    def __init__(self, needed: bool) -> None:
-        self.needed = needed
+
+def test_a_release_that_was_edited_is_written_again(
+    desired: DesiredHost, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    facts = bare(desired)
+    (engine,) = desired.engines
+    facts["engines"] = {
+        engine.name: {
+            "releases": {"current": engine.release.digest, "staged": [engine.release.digest]}
+        }
+    }
+    monkeypatch.setattr(subject, "decision_of", lambda engine: lambda facts: Decision(()))
+    assert "systemd-analyze" in (subject.needs(facts, desired) or ())
