@@ -13,7 +13,7 @@ from roles.inventory.shipped import TEMPLATES
 from roles.report.timeline import Bar, Timeline, timeline
 from sglangctl.startup.render import duration, walks
 from sglangctl.util.terminal import escaped, without_ansi
-from sglangctl.util.values import mapping, mappings, number, text
+from sglangctl.util.values import mapping, mappings, number, text, texts
 
 WIDTH, LANE, LABEL = 960.0, 34.0, 120.0
 """Of the picture, in its own units: all of it, one lane, the lanes' names."""
@@ -123,7 +123,7 @@ def acceptance(fields: Mapping[str, Any]) -> dict[str, Any] | None:
         [one.get("concurrency"), *(number(one.get(column)) for column in columns)]
         for one in mappings(fields.get("speeds"))
     ]
-    said = [*listed(fields.get("worse")), *listed(fields.get("unsure"))]
+    said = [*texts(fields.get("worse")), *texts(fields.get("unsure"))]
     return {
         "rows": rows,
         "said": said,
@@ -131,10 +131,6 @@ def acceptance(fields: Mapping[str, Any]) -> dict[str, Any] | None:
         "against": fields.get("compared_with"),
         "fault": fields.get("fault"),
     }
-
-
-def listed(value: object) -> list[str]:
-    return [str(one) for one in value] if isinstance(value, list) else []
 
 
 def picture(seen: Timeline) -> dict[str, Any]:

@@ -122,7 +122,7 @@ def desired_host(deploy: str) -> DesiredHost | None:
             desired = replace(desired, gone=gone)
         if desired.removed:
             read_again()  # what their removal would do
-            desired.facts()
+            facts = desired.facts()
     except CANNOT_RENDER as error:
         fail_host(f"the inventory cannot be rendered, nothing was changed: {error}")
         return None
