@@ -167,7 +167,9 @@ def resolved(install: Install, preferred: Path | None, build: bool) -> str:
                 out.write_bytes(preferred.read_bytes())
             argv = [sys.executable, "-I", "-m", "uv", "pip", "compile", "--quiet", "--no-header"]
             argv += ["--no-annotate", "--universal", "--generate-hashes", "--no-progress"]
-            argv += [] if build else ["--no-build"]
+            # Else uv looks for a Python of that version, and downloads one, to run build scripts with.
+            argv += ["--no-python-downloads"]
+            argv += [] if build else ["--no-build", f"--python={sys.executable}"]
             argv += [f"--python-version={python}", f"--output-file={out}", *options(install)]
             try:
                 done = subprocess.run(

@@ -27,6 +27,9 @@ hosts:
 def inventory(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """An inventory whose index has SGLang for Python 3.11 and newer, and one package below it."""
     monkeypatch.setenv("UV_CACHE_DIR", str(tmp_path / "cache"))
+    monkeypatch.setenv("UV_PYTHON_INSTALL_DIR", str(tmp_path / "pythons"))
+    monkeypatch.setenv("UV_PYTHON_INSTALL_MIRROR", f"file://{tmp_path}/mirror")
+    monkeypatch.setenv("PATH", str(tmp_path / "bin"))  # no Python but this one
     index = tmp_path / "index"
     index.mkdir()
     wheel(index, "sglang", "0.5.23", "torch>=2.14", "old; python_version < '3.12'", python=">=3.11")
@@ -51,6 +54,13 @@ def test_a_lock_has_every_package_with_its_hash(inventory: Path) -> None:
     wanted = hashlib.sha256((inventory.parent / "index/torch-2.14.0-py3-none-any.whl").read_bytes())
     text = locked.path_of("chat", inventory.parent).read_text()
     assert f"--hash=sha256:{wanted.hexdigest()}" in text
+
+
+@pytest.mark.parametrize("option", [[], ["--build"]])
+def test_no_python_is_downloaded_to_choose(inventory: Path, option: list[str]) -> None:
+    """The lock is for Pythons that this machine need not have: 3.10 is tried first, then 3.11."""
+    assert lock.run([*option, str(inventory)]) == 0
+    assert not (inventory.parent / "pythons").exists(), "uv began to download"
 
 
 def test_a_lock_stays_until_it_is_upgraded(
