@@ -12,6 +12,7 @@ from __future__ import annotations
 import os
 from pathlib import Path
 
+from sglangctl.state import ownership
 from sglangctl.state.files import link_atomic, sync_folder
 from sglangctl.state.paths import Paths, checked_name
 from sglangctl.systemd.unit_names import engine_unit, slots
@@ -32,31 +33,44 @@ def free_slot(name: str, paths: Paths) -> str:
 
 
 def put(name: str, unit: str, paths: Paths) -> None:
-    """Make `unit`, whose file is there, the unit of the engine; the files of the others go.
+    """Make `unit`, whose file is there, the unit of the engine; our files of the others go.
 
     Survives a power cut: at each moment the name means one of the two. Takes effect with the next
     daemon-reload.
     """
-    own = paths.units / engine_unit(name)
+    link = alias(name, paths)
     if unit in slots(name):
-        link = alias(name, paths)
         link.parent.mkdir(parents=True, exist_ok=True)
         link_atomic(link, str(paths.units / unit))
-        _unlink(own)
-    else:
-        _unlink(alias(name, paths))
-    for slot in slots(name):
-        if slot != unit:
-            _unlink(paths.units / slot)
+    elif is_alias(name, paths):
+        _unlink(link)
+    for other in _others(name, unit, paths):
+        _unlink(paths.units / other)
 
 
 def disable_others(name: str, unit: str, paths: Paths) -> None:
     """Take the engine's other units out of every target. Not by systemctl: it would follow the alias
     to `unit`."""
-    for other in (engine_unit(name), *slots(name)):
-        if other != unit:
-            for target in paths.units.glob("*.wants"):
-                _unlink(target / other)
+    for other in _others(name, unit, paths):
+        for target in paths.units.glob("*.wants"):
+            _unlink(target / other)
+
+
+def take_away(name: str, paths: Paths) -> None:
+    """The engine has no unit any more: our files of its units go, and the alias."""
+    if is_alias(name, paths):
+        _unlink(alias(name, paths))
+    for unit in _others(name, None, paths):
+        _unlink(paths.units / unit)
+
+
+def _others(name: str, unit: str | None, paths: Paths) -> list[str]:
+    """The engine's units beside `unit`, without what somebody else wrote under such a name."""
+    return [
+        one
+        for one in (engine_unit(name), *slots(name))
+        if one != unit and not ownership.written_by_others(paths.units / one)
+    ]
 
 
 def files(name: str, paths: Paths) -> list[Path]:

@@ -53,10 +53,11 @@ def put_unit(engine: EngineConfig, digest: str, paths: Paths) -> None:
 
 def take_away(engine: EngineConfig, paths: Paths) -> None:
     """No release is live any more: what put_live did where there was none before."""
-    for path in (paths.current(engine.name), *slots.files(engine.name, paths)):
-        if os.path.lexists(path):
-            path.unlink()
-            sync_folder(path.parent)
+    current = paths.current(engine.name)
+    if os.path.lexists(current):
+        current.unlink()
+        sync_folder(current.parent)
+    slots.take_away(engine.name, paths)
 
 
 def begin_start(engine: EngineConfig, paths: Paths) -> None:

@@ -73,6 +73,25 @@ def test_an_alias_of_somebody_else_is_none(paths: Paths, target: str) -> None:
     assert slots.alias("tiny", paths) not in slots.files("tiny", paths)
 
 
+def test_files_of_somebody_else_with_the_names_of_slots_stay(paths: Paths) -> None:
+    """Every plain switch puts the engine's own unit: it deleted them."""
+    alias = slots.alias("tiny", paths)
+    target = paths.units / "multi-user.target.wants"
+    for folder in (alias.parent, target):
+        folder.mkdir(parents=True)
+    theirs = [alias, paths.units / A]
+    for file in theirs:
+        file.write_text("[Unit]\nDescription=mine\n")
+    (target / A).symlink_to(paths.units / A)
+    there(paths, OWN, B)
+    slots.put("tiny", OWN, paths)
+    slots.disable_others("tiny", OWN, paths)
+    assert all(file.is_file() for file in (*theirs, paths.units / OWN, target / A))
+    assert not (paths.units / B).exists()
+    slots.take_away("tiny", paths)
+    assert all(file.is_file() for file in theirs) and not (paths.units / OWN).exists()
+
+
 def test_a_boot_starts_one_of_them_alone(paths: Paths) -> None:
     target = paths.units / "multi-user.target.wants"
     target.mkdir()
