@@ -27,6 +27,8 @@ XID = re.compile(
 )
 """Both at a message's beginning: further on there, or in a message about it, a process's name may
 stand, which is any 15 characters of its own choice."""
+SIGNS = (b"killed process", b"xid")
+"""One of them is in every message of both kinds: the other thousands are not looked at further."""
 KERNEL = 0
 """The facility of the kernel's own messages; what programs write into its log has another."""
 RECORD = 8192
@@ -107,12 +109,15 @@ def kernel_log(since: float) -> Kernel:
     try:
         while time.monotonic() < end:
             try:
-                record = os.read(device, RECORD).decode("utf-8", "backslashreplace")
+                record = os.read(device, RECORD)
             except BlockingIOError:
                 break
             except OSError:
                 continue  # EPIPE: records were overwritten while we read; the next ones are there
-            message = message_of(record, since)
+            lower = record.lower()
+            if not any(sign in lower for sign in SIGNS):
+                continue
+            message = message_of(record.decode("utf-8", "backslashreplace"), since)
             match = KILLED.match(message)
             if match:
                 killed.append(int(match.group(1)))

@@ -135,6 +135,8 @@ def test_a_record_that_only_quotes_the_kernel_counts_for_nothing(
             (4, "NVRM: Xid (PCI:0000:c1:00): 79, pid=1"),
             (4, "evil: NVRM: Xid (PCI:0000:c2:00): 48, pid=1"),
             (12, "NVRM: Xid (PCI:0000:c3:00): 48, pid=1"),
+            (4, "nvrm: xid (PCI:0000:C4:00): 31, pid=1"),
+            (6, "usb 1-1: new high-speed device"),
             (3, "Out of memory: Killed process 42 (a)"),
             (4, "evil: Out of memory: Killed process 43 (a)"),
             (11, "Out of memory: Killed process 44 (a)"),
@@ -143,4 +145,4 @@ def test_a_record_that_only_quotes_the_kernel_counts_for_nothing(
         ours.setblocking(False)
         monkeypatch.setattr(oom.os, "open", lambda *words: os.dup(ours.fileno()))
         found = oom.kernel_log(4.0)
-    assert found == oom.Kernel((42,), (("0000:c1:00", 79),))
+    assert found == oom.Kernel((42,), (("0000:c1:00", 79), ("0000:c4:00", 31)))
