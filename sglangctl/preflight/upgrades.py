@@ -12,6 +12,7 @@ from pathlib import Path
 
 from sglangctl.diagnosis.finding import WARN, Finding
 from sglangctl.preflight.catalog import finding
+from sglangctl.util.plain_files import read_text
 
 SWITCH = re.compile(r'^\s*APT::Periodic::Unattended-Upgrade\s+"(\w+)"\s*;', re.M)
 LEFT_OUT = re.compile(r"Unattended-Upgrade::Package-Blacklist\s*\{([^}]*)\}")
@@ -20,7 +21,6 @@ OFF = ("0", "false", "no", "off")
 DRIVERS = ("nvidia-driver-*", "libnvidia-compute-*", "nvidia-kernel-*", "nvidia-dkms-*")
 """Packages of the driver: a library of one version beside a module of another is what hurts."""
 HELD = re.compile(r"^Package: (\S+)\nStatus: hold ", re.M)
-LARGEST = 64 * 1024 * 1024
 NAMED = 3
 
 
@@ -76,7 +76,6 @@ def _settings(folder: Path) -> str:
 
 def _text(path: Path) -> str:
     try:
-        with open(path, "rb") as file:
-            return file.read(LARGEST).decode("utf-8", "replace")
+        return read_text(path)
     except OSError:
         return ""
