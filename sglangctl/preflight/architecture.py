@@ -10,27 +10,24 @@ from typing import Any
 from sglangctl.diagnosis.finding import WARN, Finding
 from sglangctl.preflight import configs
 from sglangctl.preflight.catalog import finding
-from sglangctl.preflight.model import reader_of
+from sglangctl.preflight.model import Looked
 from sglangctl.sgl_kernel import venv as venvs
-from sglangctl.state.config import EngineConfig
 from sglangctl.util.errors import Unusable
 from sglangctl.util.plain_files import read_text
 from sglangctl.util.terminal import escaped
-from sglangctl.weights import look as weights
 
 MODELS = "sglang/srt/models"
 NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]{0,120}")
 
 
-def look(engine: EngineConfig, venv: str) -> Iterator[Finding]:
+def look(looked: Iterable[Looked], venv: str) -> Iterator[Finding]:
     """Nothing for an environment without SGLang's models (a stand-in)."""
-    folders = [str(target.folder) for target in weights.targets(engine)]
     try:
         places = venvs.load(Path(venv)).path
     except (Unusable, OSError):
         return
-    found = configs.read(reader_of(engine.user), folders)
-    yield from judge(list(zip(folders, found)), source_of(places), venv)
+    models = [(str(one.target.folder), configs.of(one.model)) for one in looked]
+    yield from judge(models, source_of(places), venv)
 
 
 def judge(

@@ -30,14 +30,14 @@ def findings(engine: EngineConfig, facts: Mapping[str, Any], paths: Paths) -> li
     `facts`: the probe's document, with a plan of this engine. Beside it, the weights' headers, NVML,
     sysfs, the kernel's log and apt's settings are read.
     """
-    looked, user = model.look(engine, paths), model.reader_of(engine.user)
+    looked = model.look(engine, paths)
     sizes = [one.model.bytes if one.model else 0 for one in looked]
-    config, *others = configs.read(user, [str(one.target.folder) for one in looked])
+    config, *others = [configs.of(one.model) for one in looked]
     plan = mapping(mapping(facts.get("plans")).get(engine.name))
     found = [
         *_unit(engine, paths),
         *model.judge(engine, looked),
-        *files.look(engine, user),
+        *files.look(engine, model.reader_of(engine.user)),
         *model.changed(engine, facts),
         *drafter.look(engine, config, others[0] if others else {}),
         *_holders(plan),

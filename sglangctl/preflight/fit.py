@@ -58,7 +58,7 @@ def expected(engine: EngineConfig, paths: Paths, gpus: Iterable[Gpu]) -> Estimat
     sizes = [one.model.bytes if one.model else 0 for one in looked]
     if not sizes or not sizes[0]:
         return None
-    (config,) = configs.read(model.reader_of(engine.user), [engine.model])
+    config = configs.of(looked[0].model)
     drafter = sizes[1] if len(sizes) > 1 else 0
     return estimate.of(engine, sizes[0], drafter, config, total, total) if config else None
 

@@ -47,9 +47,9 @@ def findings(
     manifest = release.manifest(engine.name, digest, paths)
     venv = str(manifest.get("venv"))
     found = list(toolchain.look(engine, venv, paths.releases(engine.name) / digest))
-    # The gate `before` has told of the rest; broken since, the engine must not be stopped for them.
-    found += architecture.look(engine, venv)
     looked = model.look(engine, paths, remember=True)
+    found += architecture.look(looked, venv)
+    # The gate `before` has told of the rest; broken since, the engine must not be stopped for them.
     found += [one for one in model.judge(engine, looked) if one.level == FAIL]
     memory = paths.asked / f"{engine.name}-{_key(engine, digest, Path(venv))}"
     if not memory.exists():

@@ -22,6 +22,8 @@ READERS = 8
 """Files whose headers are read at once: a cold disk or NFS is waited for, not computed."""
 LARGEST_JSON = 64 * 1024 * 1024
 """Bytes of a JSON file that are parsed: the largest known tokenizer.json has 33 MB."""
+LARGEST_CONFIG = 4 * 1024 * 1024
+"""Bytes of a config.json that are kept."""
 NAMED = 3
 """Missing tensors or files that a sentence names; the rest is counted."""
 TOKENIZERS = ("tokenizer.json", "tokenizer.model", "tiktoken.model", "vocab.json", "tekken.json")
@@ -39,6 +41,9 @@ class Model:
     bytes: int = 0
     """Of their tensors."""
     tensors: int = 0
+    config: str = ""
+    """The text of config.json, for what else is asked of it; as text, since what is nested deep can be
+    read and not written."""
     findings: list[Finding] = field(default_factory=list)
 
     @property
@@ -58,7 +63,7 @@ def check(folder: Path, *, tokenizer: bool = True) -> Model:
     except OSError as error:
         model.findings.append(_no_folder(folder, error))
         return model
-    config = _config(contents, model.findings)
+    config = _config(contents, model)
     _check_unfinished(contents, model.findings)
     if contents.safetensors or contents.index:
         _check_safetensors(contents, model, config)
@@ -101,8 +106,11 @@ def _no_folder(folder: Path, error: OSError) -> Finding:
     return access.refusal(folder, error)
 
 
-def _config(contents: Contents, findings: list[Finding]) -> dict[str, Any]:
-    config = _json(contents, "config.json", findings)
+def _config(contents: Contents, model: Model) -> dict[str, Any]:
+    findings, data = model.findings, _data(contents, "config.json", model.findings)
+    if data is not None and len(data) <= LARGEST_CONFIG:
+        model.config = data.decode(json.detect_encoding(data), "replace")
+    config = _object("config.json", data, findings)
     if config is None:
         if "config.json" not in contents.names:
             findings.append(
@@ -118,6 +126,10 @@ def _config(contents: Contents, findings: list[Finding]) -> dict[str, Any]:
 def _json(contents: Contents, name: str, findings: list[Finding]) -> dict[str, Any] | None:
     """A JSON object of the folder; None with a finding where it is none, without where it is not
     there."""
+    return _object(name, _data(contents, name, findings), findings)
+
+
+def _data(contents: Contents, name: str, findings: list[Finding]) -> bytes | None:
     if name not in contents.names:
         return None
     path = contents.folder / name
@@ -127,7 +139,11 @@ def _json(contents: Contents, name: str, findings: list[Finding]) -> dict[str, A
     except OSError as error:
         findings.append(access.refusal(path, error))
         return None
-    if len(data) > LARGEST_JSON:
+    return data if len(data) <= LARGEST_JSON else None
+
+
+def _object(name: str, data: bytes | None, findings: list[Finding]) -> dict[str, Any] | None:
+    if data is None:
         return None
     try:
         document = json.loads(data)

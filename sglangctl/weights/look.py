@@ -12,7 +12,7 @@ from sglangctl.proc import as_user
 from sglangctl.state.config import EngineConfig
 from sglangctl.state.paths import Paths
 from sglangctl.util.errors import Unusable
-from sglangctl.util.values import mapping, mappings
+from sglangctl.util.values import mapping, mappings, text
 from sglangctl.weights import hashes, remembered
 from sglangctl.weights.check import Model, check
 from sglangctl.weights.hashes import Progress
@@ -39,8 +39,10 @@ def model(
     file = remembered.file_of(folder, user, paths)
     memory = remembered.load(file)
     now = as_user.within(LIMIT_S, lambda: _identities(folder))
-    if now and memory.get("files") == now and memory.get("tokenizer") == tokenizer:
-        return _from_json(mapping(memory.get("model")), str(folder))
+    kept = mapping(memory.get("model"))
+    same = bool(now) and memory.get("files") == now and memory.get("tokenizer") == tokenizer
+    if same and "config" in kept:  # which an older version did not keep
+        return _from_json(kept, str(folder))
     found = _from_json(
         mapping(
             as_user.ask(user, lambda: asdict(check(folder, tokenizer=tokenizer)), LIMIT_S),
@@ -74,6 +76,7 @@ def _from_json(document: dict[str, Any], path: str) -> Model:
         int(document.get("files") or 0),
         int(document.get("bytes") or 0),
         int(document.get("tensors") or 0),
+        text(document.get("config")) or "",
         [Finding.from_json(one) for one in mappings(document.get("findings"))],
     )
 

@@ -8,8 +8,9 @@ from typing import Any
 
 import pytest
 
-from sglangctl.preflight import architecture
+from sglangctl.preflight import architecture, model
 from sglangctl.preflight.architecture import MODELS
+from sglangctl.state.paths import Paths
 from tests.support.engine_config import ENGINE
 from tests.support.safetensors_files import shards, write
 
@@ -58,7 +59,8 @@ def test_an_engine_s_model_and_drafter(tmp_path: Path, monkeypatch: pytest.Monke
     shards(tmp_path / "model")
     write(tmp_path / "model/config.json", {"architectures": ["NewForCausalLM"]})
     engine = replace(ENGINE, user="root", model=str(tmp_path / "model"))
-    assert not list(architecture.look(engine, str(tmp_path / "venv")))  # no environment
+    looked = model.look(engine, Paths(tmp_path))
+    assert not list(architecture.look(looked, str(tmp_path / "venv")))  # no environment
     site = tmp_path / "venv/lib/python3.12/site-packages"
     (site / MODELS).mkdir(parents=True)
     (site / MODELS / "llama.py").write_text(LLAMA)
@@ -67,5 +69,5 @@ def test_an_engine_s_model_and_drafter(tmp_path: Path, monkeypatch: pytest.Monke
         path = (site,)
 
     monkeypatch.setattr(architecture.venvs, "load", lambda path: Found)
-    (one,) = architecture.look(engine, str(tmp_path / "venv"))
+    (one,) = architecture.look(looked, str(tmp_path / "venv"))
     assert "NewForCausalLM" in one.seen and one.id == "model-architecture"

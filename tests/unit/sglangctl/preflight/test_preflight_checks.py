@@ -14,7 +14,7 @@ from sglangctl.diagnosis.finding import Finding
 from sglangctl.gpu import health
 from sglangctl.gpu.health import Health
 from sglangctl.gpu.nvml import NvmlError
-from sglangctl.preflight import configs, drafter, gpus, host, network
+from sglangctl.preflight import configs, drafter, gpus, host, model, network
 from sglangctl.state.config import Drafter, Preflight
 from sglangctl.state.paths import Paths
 from tests.support.engine_config import ENGINE
@@ -210,11 +210,17 @@ def test_a_drafter_is_read_from_its_folder(tmp_path: Path) -> None:
         model=str(tmp_path / "model"),
         drafter=Drafter("EAGLE3", str(tmp_path / "draft")),
     )
-    folders = [engine.model, str(tmp_path / "draft")]
-    assert levels(drafter.look(engine, *configs.read("root", folders))) == {"drafter-shape": "fail"}
-    (tmp_path / "draft/config.json").write_text("{")
-    assert levels(drafter.look(engine, *configs.read("root", folders))) == {}
-    assert configs.read("nobody-at-all", folders) == [{}, {}]
+
+    def both() -> list[dict[str, Any]]:
+        return [configs.of(one.model) for one in model.look(engine, Paths(tmp_path))]
+
+    assert levels(drafter.look(engine, *both())) == {"drafter-shape": "fail"}
+    deep = '{"a":' * 500 + "{}" + "}" * 500
+    for broken, known in (("{", {}), ("", {}), ("[]", {}), ("\ufeff" + deep, json.loads(deep))):
+        (tmp_path / "draft/config.json").write_text(broken, encoding="utf-8")
+        assert both() == [TARGET, known]
+        assert levels(drafter.look(engine, *both())) == {}
+    assert configs.of(None) == {}
     assert levels(drafter.look(replace(engine, drafter=None), TARGET, DRAFT)) == {}
 
 

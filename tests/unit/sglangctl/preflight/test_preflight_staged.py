@@ -16,7 +16,7 @@ import pytest
 
 from roles.inventory import render
 from sglangctl.masking.masker import Masker
-from sglangctl.preflight import asking, in_venv, model, staged, toolchain
+from sglangctl.preflight import asking, configs, in_venv, model, staged, toolchain
 from sglangctl.preflight.asking import Answer
 from sglangctl.proc import as_user
 from sglangctl.state.config import EngineConfig, Preflight
@@ -256,10 +256,16 @@ def test_the_probes_that_follow_read_no_header_of_weights_that_did_not_change(
     real = as_user.ask
     monkeypatch.setattr(as_user, "within", lambda limit_s, question: question())
     monkeypatch.setattr(as_user, "ask", lambda *words: read.append(words[0]) or real(*words))  # type: ignore[func-returns-value]
-    assert (
-        not any(one.level == "fail" for one in model.judge(engine, model.look(engine, a_release)))
-        and not read
-    )
+    looked = model.look(engine, a_release)
+    assert not any(one.level == "fail" for one in model.judge(engine, looked)) and not read
+    assert configs.of(looked[0].model)["architectures"]  # which needs no second look at the folder
+    (memory,) = (a_release.root / "var/cache/sglangctl/weights").iterdir()
+    document = json.loads(memory.read_text())
+    del document["model"]["config"]  # as an older version wrote it
+    memory.write_text(json.dumps(document))
+    assert configs.of(model.look(engine, a_release)[0].model)["architectures"] and read
+    assert staged.findings(engine, "a" * 64, a_release, lambda *_: Answer(list(WHOLE))) == []
+    read.clear()
     (a_release.root / "model/model-00002-of-00003.safetensors").unlink()
     assert (
         any(one.level == "fail" for one in model.judge(engine, model.look(engine, a_release)))
