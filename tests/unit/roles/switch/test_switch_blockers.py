@@ -10,6 +10,16 @@ def test_all_that_is_in_the_way_is_told_at_once_and_nothing_else() -> None:
     assert blockers(facts(), whole_engine("")) == IN_THE_WAY
 
 
+def test_a_gate_that_is_asked_for_and_not_possible_is_told_by_the_plan() -> None:
+    plain = {"e": {"cutover": {"kind": "plain", "reason": "a drop-in changes its unit"}}}
+    (found,) = blockers(facts(preflight={}, plans=plain), whole_engine("cutover: gated\n"))
+    assert "a drop-in changes its unit" in found and "cutover: auto" in found
+    assert blockers(facts(preflight={}, plans=plain), whole_engine("cutover: auto\n")) == []
+    gated = {"e": {"cutover": {"kind": "gated", "reason": "there is room"}}}
+    assert blockers(facts(preflight={}, plans=gated), whole_engine("cutover: gated\n")) == []
+    assert blockers(facts(preflight={}, plans={}), whole_engine("cutover: gated\n")) == []
+
+
 def test_what_a_newer_program_says_more_is_left_out() -> None:
     newer = [{**FOUND[0], "since": "0.9", "needed": "ours"}]
     (one,) = findings(facts(preflight={"e": newer}), whole_engine(""))
