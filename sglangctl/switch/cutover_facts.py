@@ -43,10 +43,12 @@ def chosen(
 
 
 UNSAFE = (
-    "the gate is not used yet: in two of four container tests systemd 252 itself ended when the engine's "
-    "name became an alias of the slot"
+    "the gate is not used yet: systemd 252 can abort, and with it the host, once the engine's name has "
+    "become an alias of the slot"
 )
-"""No host is worth that. "" once the cause is known and mended; see docs/switch.md."""
+"""Seen in three of five container tests: "Code should not be reached at src/core/service.c:3651, function
+service_sigchld_event(). Aborting." when the slot's main process ended after the daemon-reload. No host is
+worth that. "" once there is another way; see docs/switch.md."""
 
 
 def hindrances(engine: EngineConfig, shipped: Sequence[str], paths: Paths) -> list[str]:
