@@ -16,7 +16,9 @@ from sglangctl.free.planning import gpus_of, overlap
 from sglangctl.proc import command
 from sglangctl.state import ownership
 from sglangctl.state.config import EngineConfig
+from sglangctl.state.files import write_atomic
 from sglangctl.state.paths import Paths
+from sglangctl.util import os_errors
 from sglangctl.util.errors import Failed
 
 COPY_S = 3600.0
@@ -68,12 +70,15 @@ def hand_over(
         try:
             said = copied(source, target, owner)
         except (Failed, OSError) as error:
-            said = f"{source} is not handed over: {error}"
+            said = f"{source} is not handed over: {os_errors.describe(error)}"
         if said:
             say(said)
-    accepted = paths.accepted(old.name), paths.accepted(new.name)
-    if accepted[0].is_file() and not accepted[1].exists():
-        shutil.copyfile(*accepted)
+    accepted, its = paths.accepted(old.name), paths.accepted(new.name)
+    try:
+        if accepted.is_file() and not its.exists():
+            write_atomic(its, accepted.read_bytes(), 0o644)
+    except OSError as error:
+        say(f"{accepted} is not handed over: {os_errors.describe(error)}")
 
 
 def copied(source: Path, target: Path, owner: str) -> str | None:

@@ -91,3 +91,7 @@ def test_weights_and_what_cannot_be_copied_are_said_and_fail_nothing(
     hand_over(OLD, KIMI, paths, said.append)
     assert "is not handed over: chown" in said[1]
     assert not any((tmp_path / "var/cache/sglang/kimi").iterdir())
+    paths.accepted("old").parent.mkdir(parents=True)
+    paths.accepted("old").write_text("{}")
+    hand_over(OLD, KIMI, paths, said.append)
+    assert "accepted.json is not handed over" in said[-1], "the new engine has no folder"
