@@ -27,7 +27,8 @@ def would_go_back_to(engine: EngineConfig, plan: Plan, paths: Paths) -> before.B
 
 def here(engine: EngineConfig, plan: Plan, stopped: tuple[str, ...], paths: Paths) -> State:
     """What a switch with this plan would end now."""
-    unit = find(engine.unit)
+    seen = plan.situation.units if plan.situation else None
+    unit = seen.get(engine.unit) if seen is not None else find(engine.unit)
     return State(
         phase="switching",
         came_from=release.link_target(engine.name, "current", paths),
