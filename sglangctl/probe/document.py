@@ -157,7 +157,7 @@ def probe(request: Mapping[str, Any], paths: Paths | None = None) -> Probe:
         path: files.describe(path, wanted) for path, wanted in request.get("files", {}).items()
     }
     found.disks = {
-        # A mount whose server is dead answers never.
+        # A mount whose server is dead never answers.
         path: part(f"disks {path}", lambda: within(DISK_S, lambda: machine.disk(path)))  # noqa: B023 (called at once)
         for path in request.get("paths", ())
     }
@@ -369,7 +369,7 @@ def _plans(
                 found.reasons[f"before {name}"] = str(error)
                 continue
             found.plans[name]["before"] = ran.to_json()
-            found.plans[name]["cutover"] = _cutover(engines[name], plan, request, paths)
+            found.plans[name]["cutover"] = _cutover(engine, plan, request, paths)
 
 
 def _cutover(

@@ -63,7 +63,8 @@ def damage(venv: Path) -> str | None:
         return f"made for Python {version}, and {python} is {found[1]} now"
     site = venv / f"lib/python{version}/site-packages"
     # Where the system's packages count too, the engine may be one of them.
-    inside = [] if "include-system-site-packages = true" in text else [site / "sglang"]
+    alone = "include-system-site-packages = true" not in text
+    inside = [site / "sglang"] if alone else []
     for folder in (venv, venv / "bin", site.parent.parent, site.parent, site, *inside):
         try:
             mode = folder.stat().st_mode
@@ -71,13 +72,13 @@ def damage(venv: Path) -> str | None:
             return f"{folder} is gone"
         if mode & READABLE != READABLE:
             return f"{folder} has mode {stat.S_IMODE(mode):04o}"
-    changed = changed_packages(venv, site)
+    changed = changed_packages(venv, site, alone)
     return f"changed by hand since it was verified: {', '.join(changed)}" if changed else None
 
 
-def changed_packages(venv: Path, site: Path) -> list[str]:
+def changed_packages(venv: Path, site: Path, alone: bool) -> list[str]:
     """`NAME VERSION` of what was installed since a venv was verified, and `NAME is gone`. From the
-    dist-info folders.
+    dist-info folders. `alone`: the system's packages do not count; where they do, a pin may be one.
 
     The kernel is not among it: a deploy installs that afterwards, and looks at it itself.
     """
@@ -97,9 +98,8 @@ def changed_packages(venv: Path, site: Path) -> list[str]:
         record = site / entry / "RECORD"
         if record.exists() and record.stat().st_mtime > verified:
             newer.append(f"{match[1]} {match[2]}")
-    gone = [f"{name} is gone" for name in sorted(pinned) if normalized(name) not in found]
-    # Where the system's packages count too, a pin may be one of them.
-    return sorted(newer) + ([] if "include-system-site-packages = true" in settings(venv) else gone)
+    lost = [name for name in sorted(pinned) if normalized(name) not in found] if alone else []
+    return sorted(newer) + [f"{name} is gone" for name in lost]
 
 
 def settings(venv: Path) -> str:

@@ -116,6 +116,7 @@ def at_boot(name: str, paths: Paths) -> str | None:
     if state is None or state.phase != "switching" or state.to is None:
         return None
     engine = engine_of(name, state.config, paths) if state.config else load_engine(name, paths)
+    way = gate.Gate.of(state.gate)
     if not (engine.rollback and possible(state)):
         why = "nothing ran before it" if engine.rollback else "`rollback: false` is set"
         ended = f"a reboot interrupted the switch, and {why}: deploy again"
@@ -125,12 +126,11 @@ def at_boot(name: str, paths: Paths) -> str | None:
             _restored(
                 engine, state, paths
             )  # cut before the link moved: its unit may be the new one
-        if state.gate is not None:
-            gate.close(engine, gate.Gate(**state.gate), paths)
+        if way is not None:
+            gate.close(engine, way, paths)
         failed = replace(state, phase="failed", step=None, ended=ended, gate=None)
         release.write_state(name, failed, paths)
         return f"{name}: {ended}"
-    way = gate.Gate.of(state.gate)
     if way is not None:
         live.cancel_start(gate.in_slot(engine, way))  # this boot's own
     before = _restored(engine, state, paths)

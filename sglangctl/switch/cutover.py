@@ -65,7 +65,7 @@ class Facts:
     free_mib: Mapping[int, int] | None = None
     """Of each of its GPUs, free beside what runs; None: it cannot be told."""
     available_mib: int | None = None
-    """MemAvailable, or the room of our own cgroup where that is less."""
+    """MemAvailable; None: it cannot be told."""
     hindered: Sequence[str] = ()
     """What else speaks against it on this host."""
 

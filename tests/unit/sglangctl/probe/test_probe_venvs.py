@@ -106,7 +106,7 @@ def test_pipes_in_a_venv_are_not_waited_for(venv: Path) -> None:
         path.unlink(missing_ok=True)
         os.mkfifo(path)
     venvs.damage(venv)
-    venvs.changed_packages(venv, venv / SITE)
+    venvs.changed_packages(venv, venv / SITE, True)
 
 
 def test_who_runs_from_it(tmp_path: Path) -> None:
