@@ -37,6 +37,12 @@ def page(document: Mapping[str, Any]) -> str:
     """The page of one run."""
     hosts = [of_host(one) for one in mappings(document.get("report"))]
     bad = sum(1 for one in hosts if one["outcome"] != "ok")
+    done = any(one["done"] for one in hosts)
+    foreseen = any(one["choice"].get("fails") for host in hosts for one in host["engines"])
+    summary = f"{len(hosts) - bad} of {len(hosts)} hosts are as they should be"
+    if not done:
+        failed = f"; {bad} of {len(hosts)} hosts failed" if bad else ""
+        summary = f"Nothing was done{failed}"
     return (
         _templates()
         .get_template("report.html.j2")
@@ -44,8 +50,9 @@ def page(document: Mapping[str, Any]) -> str:
             deploy=document.get("deploy"),
             time=document.get("time"),
             hosts=hosts,
-            summary=f"{len(hosts) - bad} of {len(hosts)} hosts are as they should be",
-            good=not bad,
+            summary=summary,
+            good=not bad and (done or not foreseen),
+            done=done,
         )
     )
 
@@ -70,6 +77,7 @@ def of_host(host: Mapping[str, Any]) -> dict[str, Any]:
             for name in names
         ],
         "operations": [one for one in operations if one.get("changed") or not one.get("success")],
+        "done": any(one.get("success") is not None for one in operations),
         "quiet": sum(1 for one in operations if one.get("success") and not one.get("changed")),
         "lists": mapping(host.get("lists")),
     }

@@ -74,7 +74,7 @@ def test_another_file_of_that_version_is_refused_with_the_next_step(case: Case) 
     done = case.install()
     assert done.returncode != 0
     lines = [f"{STEP}installing the packages", *done.stderr.splitlines()]
-    assert "sglang-lock --upgrade" in engine_venv.next_step(case.venv, False)(lines)
+    assert "sglang-lock --upgrade" in engine_venv.next_step(case.venv)(lines)
 
 
 def test_a_package_of_another_version_is_noticed(case: Case) -> None:

@@ -101,6 +101,20 @@ def test_the_page_says_what_the_report_says() -> None:
         assert text in html, text
 
 
+def test_a_plan_does_not_say_that_a_host_is_as_it_should_be() -> None:
+    found = document()
+    for host in found["report"]:
+        for one in host["operations"]:
+            one["success"] = one["changed"] = None
+    html = page(found)
+    assert "Nothing was done; 1 of 2 hosts failed" in html
+    assert "as they should be" not in html and "not reached" not in html
+    (planned, _) = found["report"]
+    assert '<p class="word good">Nothing was done</p>' in page({**found, "report": [planned]})
+    planned["choices"][0]["fails"] = ["weights are missing"]
+    assert '<p class="word bad">Nothing was done</p>' in page({**found, "report": [planned]})
+
+
 def test_whatever_a_host_has_answered_there_is_a_page() -> None:
     chance = random.Random(7)
 
