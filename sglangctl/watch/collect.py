@@ -28,7 +28,8 @@ from sglangctl.proc import oom, procfs, sockets
 from sglangctl.proc.pidwatch import Pidwatch
 from sglangctl.state.config import EngineConfig, Readiness
 from sglangctl.systemd import unit_run
-from sglangctl.watch import damaged_files, event_fields, missing_files
+from sglangctl.watch import event_fields, missing_files
+from sglangctl.watch.damaged_files import Damages
 from sglangctl.watch.jit_caches import JitCaches
 from sglangctl.watch.logtail import MARK_PREFIX, WAIT_PREFIX, Logtail, Piece
 from sglangctl.watch.recorder import Recorder
@@ -83,12 +84,12 @@ class Collection:
         self._limits = config.limits
         self._asked_by, self._show = asked_by, show
         self._internal_errors: set[str] = set()
+        self._damages = Damages(self._models)
         self._collector = Collector()
         self.processes: list[Process] = []
         self._shape: Any = None
         self._owner: port_owner.Owner | str | None = "unknown"
         self._stop_said = False
-        self._damage_told = False
         self._kills = oom.Counter(oom.memory_folder(run.main_pid))
         self.main = Pidwatch(run.main_pid)
         tail.fence(run.id, self.main.gone, later)
@@ -220,10 +221,8 @@ class Collection:
                 # Before the line: what it means depends on it.
                 for path, why in missing_files.closed(text, self._models, self.config.user).items():
                     self.recorder.record(self.run.t(), "file", path=path, readable=False, why=why)
-                if not self._damage_told:
-                    for path, damage in damaged_files.damages(text, self._models):
-                        self._damage_told = True
-                        self.recorder.record(self.run.t(), "file", path=path, damage=damage)
+                for path, damage in self._damages.named(text):
+                    self.recorder.record(self.run.t(), "file", path=path, damage=damage)
                 self.recorder.record(self.run.t(), "log", data=text, offset=piece.offset)
 
     def _look(self, now: float, up: bool) -> None:

@@ -19,11 +19,23 @@ NAMED = 3
 IDS = ("weights-corrupt", "weights-missing")
 
 
-def damages(text: str, folders: Iterable[str], limit_s: float = LIMIT_S) -> list[tuple[str, str]]:
-    """(folder, what is wrong with a file in it), where `text` (a piece of the log) says that a file is
-    damaged; nothing where the folders cannot be read in time."""
-    if not any(said in text for said in SAID):
-        return []
+class Damages:
+    """Looks into the folders of one start's models once: every rank logs the same error."""
+
+    def __init__(self, folders: Iterable[str], limit_s: float = LIMIT_S) -> None:
+        self._folders, self._limit_s = tuple(folders), limit_s
+        self._looked = False
+
+    def named(self, text: str) -> list[tuple[str, str]]:
+        """(folder, what is wrong with a file in it), where `text` (a piece of the log) is the first to
+        say that a file is damaged; nothing where the folders cannot be read in time."""
+        if self._looked or not any(said in text for said in SAID):
+            return []
+        self._looked = True
+        return _look(self._folders, self._limit_s)
+
+
+def _look(folders: Iterable[str], limit_s: float) -> list[tuple[str, str]]:
     found: list[tuple[str, str]] = []
 
     def look() -> None:

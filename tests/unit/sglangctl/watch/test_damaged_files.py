@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from sglangctl.startup.fold import Startup
-from sglangctl.watch.damaged_files import damages
+from sglangctl.watch.damaged_files import Damages
 from sglangctl.weights import check
 from tests.support.safetensors_files import shards
 
@@ -17,12 +17,13 @@ LINE = "safetensors_rust.SafetensorError: Error while deserializing header: inco
 
 def test_the_shard_is_named_once_the_log_says_that_one_is_damaged(tmp_path: Path) -> None:
     shards(tmp_path)
-    assert damages(LINE, [str(tmp_path)]) == []
+    assert Damages([str(tmp_path)]).named(LINE) == []
     shard = sorted(tmp_path.glob("*.safetensors"))[-1]
     shard.write_bytes(shard.read_bytes()[:-10])
-    ((folder, what),) = damages(LINE, [str(tmp_path)])
+    looking = Damages([str(tmp_path)])
+    assert looking.named("Loading safetensors checkpoint shards\n") == []
+    ((folder, what),) = looking.named(LINE)
     assert folder == str(tmp_path) and what.startswith(shard.name)
-    assert damages("Loading safetensors checkpoint shards\n", [str(tmp_path)]) == []
 
 
 def test_it_is_the_first_line_of_the_evidence() -> None:
@@ -45,5 +46,26 @@ def test_a_folder_that_hangs_costs_no_verdict(monkeypatch: pytest.MonkeyPatch) -
         return check.Model(str(folder))
 
     monkeypatch.setattr(check, "check", hang)
-    assert damages(LINE, ["/nfs"], limit_s=0.1) == []
+    assert Damages(["/nfs"], limit_s=0.1).named(LINE) == []
     answer.set()
+
+
+@pytest.mark.parametrize("damaged", [False, True])
+def test_the_folders_are_looked_at_once_a_start(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, damaged: bool
+) -> None:
+    """Eight ranks say it, each in a piece of its own, and the watch waits for each look."""
+    shards(tmp_path)
+    if damaged:
+        (tmp_path / "model-00001-of-00003.safetensors").write_bytes(b"")
+    looks: list[Path] = []
+    real = check.check
+
+    def counted(folder: Path, **options: bool) -> check.Model:
+        looks.append(folder)
+        return real(folder, **options)
+
+    monkeypatch.setattr(check, "check", counted)
+    looking = Damages([str(tmp_path)])
+    found = [bool(looking.named(LINE)) for _ in range(8)]
+    assert found == [damaged, *[False] * 7] and looks == [tmp_path]
