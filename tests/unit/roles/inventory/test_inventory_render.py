@@ -33,6 +33,7 @@ from sglangctl.state.paths import Paths
 from sglangctl.state.release import FILES
 from sglangctl.switch.configure import engine_of
 from tests.support.inventory_case import engine, engine_text, load, only
+from tests.support.tools import missing, which
 
 PROGRAM = "/usr/local/lib/sglangctl/0123456789abcdef.pyz"
 
@@ -311,8 +312,7 @@ def system_root(root: Path, spec: EngineSpec, unit: bytes) -> Path:
 
 
 needs_systemd = pytest.mark.skipif(
-    shutil.which("systemd-analyze") is None or not Path("/usr/lib/systemd/system").is_dir(),
-    reason="systemd-analyze is not installed",
+    missing("systemd-analyze"), reason="systemd-analyze is not installed"
 )
 
 
@@ -352,12 +352,12 @@ def test_exposure_stays_what_the_readme_says(tmp_path: Path, hardening: str, lim
     assert exposure <= limit
 
 
-@pytest.mark.skipif(shutil.which("logrotate") is None, reason="logrotate is not installed")
+@pytest.mark.skipif(missing("logrotate"), reason="logrotate is not installed")
 def test_logrotate_accepts_its_file(tmp_path: Path) -> None:
     path = tmp_path / "sglang-e"
     path.write_bytes(logrotate(engine()))
     path.chmod(0o644)
-    done = run("logrotate", "--debug", str(path))
+    done = run(which("logrotate") or "logrotate", "--debug", str(path))
     assert done.returncode == 0
     assert "error" not in done.stderr.lower()
 

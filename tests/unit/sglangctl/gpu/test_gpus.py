@@ -1,7 +1,6 @@
 from __future__ import annotations
 
 import os
-import shutil
 import subprocess
 import sys
 from pathlib import Path
@@ -10,6 +9,7 @@ import pytest
 
 from sglangctl.gpu import gpus, nvml
 from sglangctl.proc import procfs
+from tests.support.tools import missing
 
 ROW = (
     "{index}, GPU-{index}, NVIDIA RTX PRO 6000 Blackwell, 00000000:{bus}:00.0, 76000, 97887, {util}"
@@ -119,12 +119,13 @@ int nvmlDeviceGetComputeRunningProcesses_v3(void *h, unsigned *n, struct p *rows
 @pytest.fixture
 def stub(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
     """A library that answers as a driver in trouble does (the real one: docs/evidence)."""
-    compiler = shutil.which("cc") or pytest.skip("needs a C compiler")
+    if missing("cc"):
+        pytest.skip("needs a C compiler")
 
     def build(status: int) -> None:
         source, library = tmp_path / "stub.c", tmp_path / f"stub{status}.so"
         source.write_text(STUB % status)
-        subprocess.run([compiler, "-shared", "-fPIC", "-o", library, source], check=True)
+        subprocess.run(["cc", "-shared", "-fPIC", "-o", library, source], check=True)
         monkeypatch.setattr(gpus, "_nvml", None)
         monkeypatch.setattr(gpus, "Nvml", lambda: nvml.Nvml(str(library)))
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import shutil
 import subprocess
 from pathlib import Path
 
@@ -10,6 +9,7 @@ import pytest
 
 from sglangctl.gpu import health, links, nvml
 from sglangctl.gpu.links import Link
+from tests.support.tools import missing
 
 STUB = """
 int nvmlInit_v2(void) { return 0; }
@@ -33,10 +33,11 @@ int nvmlDeviceGetPowerManagementDefaultLimit(void *h, unsigned *n) { *n = 600000
 
 @pytest.fixture(autouse=True)
 def library(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    compiler = shutil.which("cc") or pytest.skip("needs a C compiler")
+    if missing("cc"):
+        pytest.skip("needs a C compiler")
     source, library = tmp_path / "stub.c", tmp_path / "stub.so"
     source.write_text(STUB)
-    subprocess.run([compiler, "-shared", "-fPIC", "-o", library, source], check=True)
+    subprocess.run(["cc", "-shared", "-fPIC", "-o", library, source], check=True)
     for module in (links, health):
         monkeypatch.setattr(module, "Nvml", lambda: nvml.Nvml(str(library)))
 

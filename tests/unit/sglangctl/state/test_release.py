@@ -18,11 +18,12 @@ from sglangctl.state.release import State
 from sglangctl.switch.transaction import commit
 from sglangctl.systemd import systemctl
 from sglangctl.util.errors import Failed
+from tests.support.tools import missing
 
 DIGEST = "ab" * 32
 UNIT = b"[Unit]\nDescription=x\n\n[Service]\nExecStart=/bin/true\n"
 needs_systemd = pytest.mark.skipif(
-    shutil.which("systemd-analyze") is None, reason="systemd-analyze is not installed"
+    missing("systemd-analyze"), reason="systemd-analyze is not installed"
 )
 needs_root = pytest.mark.skipif(os.geteuid() != 0, reason="changes owners")
 
