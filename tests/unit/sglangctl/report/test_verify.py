@@ -3,7 +3,6 @@ from __future__ import annotations
 import json
 import os
 import signal
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -15,18 +14,6 @@ from tests.support.engine_host import free_port, serves, write_config
 from tests.support.http_engine import Engine, serving
 from tests.support.tiny_engine import running
 from tests.support.waiting import until
-
-
-@pytest.fixture
-def port() -> int:
-    return free_port()
-
-
-@pytest.fixture
-def root(tmp_path: Path, port: int, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
-    monkeypatch.setenv("SGLANGCTL_ROOT", str(tmp_path))
-    write_config(tmp_path, port)
-    yield tmp_path
 
 
 def verify(capsys: pytest.CaptureFixture[str], pid: int) -> tuple[int, dict[str, Any]]:

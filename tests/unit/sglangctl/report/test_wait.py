@@ -7,7 +7,6 @@ import subprocess
 import sys
 import threading
 import time
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -26,18 +25,10 @@ PLANTED = "sk-planted-0123456789"
 STRANGER = Path(__file__).parents[3] / "support" / "stranger.py"
 
 
-@pytest.fixture
-def port() -> int:
-    return free_port()
-
-
-@pytest.fixture
-def root(tmp_path: Path, port: int, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
-    monkeypatch.setenv("SGLANGCTL_ROOT", str(tmp_path))
+@pytest.fixture(autouse=True)
+def not_in_a_unit(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv("INVOCATION_ID", raising=False)
     monkeypatch.delenv("MAINPID", raising=False)
-    write_config(tmp_path, port)
-    yield tmp_path
 
 
 def start(*arguments: str, **environment: str) -> subprocess.Popen[str]:

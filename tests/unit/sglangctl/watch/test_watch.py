@@ -22,26 +22,19 @@ from sglangctl.state.paths import Paths
 from sglangctl.watch import start_folder
 from sglangctl.watch.service import Watch
 from tests.support import waiting
-from tests.support.engine_host import free_port, log_of, write_config
+from tests.support.engine_host import log_of, write_config
 from tests.support.tiny_engine import running
 
 TINY = (sys.executable, "-m", "tests.support.tiny_engine")
 
 
 @pytest.fixture
-def port() -> int:
-    return free_port()
-
-
-@pytest.fixture
-def root(tmp_path: Path, port: int, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
-    monkeypatch.setenv("SGLANGCTL_ROOT", str(tmp_path))
-    write_config(tmp_path, port)
-    release = tmp_path / "var/lib/sglangctl/tiny/current"
+def root(root: Path) -> Path:
+    release = root / "var/lib/sglangctl/tiny/current"
     release.mkdir(parents=True)
     (release / "engine.yaml").write_text('api-key: "sk-planted"\n')
     (release / "nccl.env").write_text('NCCL_PROTO="LL"\nHF_TOKEN="hf_planted"\n')
-    yield tmp_path
+    return root
 
 
 @contextmanager
