@@ -34,10 +34,14 @@ READABLE = stat.S_IROTH | stat.S_IXOTH
 def describe(path: str, python: str | None) -> dict[str, Any]:
     """{wrong, starts, python}: what is wrong with a venv (null: nothing); whether its Python is
     there; and where something is wrong, why `python` cannot make a new one (null: it can)."""
-    wrong = damage(Path(path))
+    try:
+        wrong, starts = damage(Path(path)), (Path(path) / "bin/python").exists()
+    except OSError as error:
+        # A disk that does not answer: an engine may well run from it.
+        wrong, starts = os_errors.describe(error), True
     return {
         "wrong": wrong,
-        "starts": (Path(path) / "bin/python").exists(),
+        "starts": starts,
         "python": cannot_make(python) if wrong and python else None,
     }
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import json
 import os
 import pwd
@@ -39,6 +40,18 @@ def venv(tmp_path: Path) -> Path:
 
 def test_a_whole_one(venv: Path) -> None:
     assert venvs.describe(str(venv), "python3") == {"wrong": None, "starts": True, "python": None}
+
+
+def test_a_disk_that_does_not_answer_fails_no_probe(
+    venv: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def fails(path: Path) -> bool:
+        raise OSError(errno.EIO, "Input/output error", str(path))
+
+    monkeypatch.setattr(Path, "is_file", fails)
+    found = venvs.describe(str(venv), None)
+    assert "the disk does not answer" in found["wrong"]
+    assert found["starts"], "what runs from it is left alone"
 
 
 @pytest.mark.parametrize(
