@@ -9,6 +9,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Callable
 
+from sglangctl.util.plain_files import descriptor
+
 CHUNK = 8 << 20
 WEIGHTS = (".safetensors", ".bin", ".gguf", ".pth")
 BEAT_S = 5.0
@@ -60,7 +62,7 @@ def warm(
     buffer = memoryview(bytearray(CHUNK))
     for path, _ in files:
         try:
-            source = open(path, "rb", buffering=0)  # noqa: SIM115 (closed below)
+            source = open(descriptor(path), "rb", buffering=0)  # noqa: SIM115 (closed below)
         except OSError as error:
             return Warmed(done, total, f"{path.name} cannot be read: {error.strerror}")
         with source:

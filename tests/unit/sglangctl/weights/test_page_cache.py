@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from itertools import count
 from pathlib import Path
 
@@ -54,4 +55,13 @@ def test_a_file_that_cannot_be_read_ends_it_without_an_error(model: Path) -> Non
     files = [(model / "gone.safetensors", 10), *files_of([str(model)])]
     assert warm(files, 10_000, 60, nothing).why == (
         "gone.safetensors cannot be read: No such file or directory"
+    )
+
+
+def test_a_pipe_in_a_file_s_place_is_not_waited_for(model: Path) -> None:
+    files = files_of([str(model)])
+    files[0][0].unlink()
+    os.mkfifo(files[0][0])
+    assert warm(files, 10_000, 60, nothing).why == (
+        "model-1.safetensors cannot be read: it is no plain file"
     )
