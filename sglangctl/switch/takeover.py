@@ -18,6 +18,7 @@ from sglangctl.state import ownership
 from sglangctl.state.config import EngineConfig
 from sglangctl.state.files import write_atomic
 from sglangctl.state.paths import Paths
+from sglangctl.switch.ended import Ended
 from sglangctl.util import os_errors
 from sglangctl.util.errors import Failed
 
@@ -60,7 +61,8 @@ def hand_over(
 ) -> None:
     """Copy caches, journals and accepted speeds of `old` to where `new` has none yet.
 
-    Never fails a switch: without them the new engine only starts more slowly.
+    Never fails a switch: without them the new engine only starts more slowly. Ended, where the switch
+    is told to end meanwhile.
     """
     caches = paths.root / "var/cache/sglang"
     for source, target, owner in (
@@ -69,6 +71,8 @@ def hand_over(
     ):
         try:
             said = copied(source, target, owner)
+        except Ended:
+            raise
         except (Failed, OSError) as error:
             said = f"{source} is not handed over: {os_errors.describe(error)}"
         if said:

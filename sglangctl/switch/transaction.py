@@ -39,6 +39,7 @@ from sglangctl.state.release import State
 from sglangctl.switch import back, before, cutover, cutover_facts, gate, live, recorded_unit
 from sglangctl.switch import unit as switch_unit
 from sglangctl.switch.configure import engine_of, put_config
+from sglangctl.switch.ended import Cancelled, Stopped
 from sglangctl.switch.gate import GATING
 from sglangctl.switch.journal import Record, journal_of, now
 from sglangctl.switch.outcome import Outcome, follow
@@ -549,14 +550,6 @@ class AtGate(NotKept):
     def __init__(self, text: str, answers: bool, cause: str | None, status: int = 1) -> None:
         super().__init__(text, answers, cause)
         self.status = status
-
-
-class Cancelled(Failed):
-    """SIGTERM: the switch is to end, and goes back."""
-
-
-class Stopped(Failed):
-    """SIGUSR1, from `sglangctl stop`: the engine is to be down, and nothing is to be started."""
 
 
 @contextmanager

@@ -13,6 +13,7 @@ from sglangctl.free import planning
 from sglangctl.state.config import HostConfig
 from sglangctl.state.paths import Paths
 from sglangctl.switch import takeover
+from sglangctl.switch.ended import Cancelled, Ended, Stopped
 from sglangctl.switch.takeover import Takeover, copied, hand_over
 from tests.support.free_plans import KIMI, QWEN, holder, plan
 
@@ -95,3 +96,17 @@ def test_weights_and_what_cannot_be_copied_are_said_and_fail_nothing(
     paths.accepted("old").write_text("{}")
     hand_over(OLD, KIMI, paths, said.append)
     assert "accepted.json is not handed over" in said[-1], "the new engine has no folder"
+
+
+@pytest.mark.parametrize("kind", [Stopped, Cancelled])
+def test_a_stop_while_caches_are_copied_ends_the_switch(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, kind: type[Ended]
+) -> None:
+    """It was told as a copy that failed, and the switch went on: both signals come only once."""
+
+    def told(*_: object) -> str:
+        raise kind("it was told to end")
+
+    monkeypatch.setattr(takeover, "copied", told)
+    with pytest.raises(kind):
+        hand_over(OLD, KIMI, Paths(tmp_path), lambda line: None)

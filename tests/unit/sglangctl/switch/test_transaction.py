@@ -35,9 +35,10 @@ from sglangctl.switch import (
     transaction,
 )
 from sglangctl.switch.configure import engine_of
+from sglangctl.switch.ended import Cancelled, Stopped
 from sglangctl.switch.journal import Record
 from sglangctl.switch.outcome import Outcome
-from sglangctl.switch.transaction import ALL_STEPS, COMMITTING, STEPS, Stopped, Wanted
+from sglangctl.switch.transaction import ALL_STEPS, COMMITTING, STEPS, Wanted
 from sglangctl.systemd import containers, systemctl
 from sglangctl.systemd.unit import Unit
 from sglangctl.util.errors import Failed
@@ -671,7 +672,7 @@ def test_stop_starts_nothing_again(machine: Machine) -> None:
 
 def test_a_switch_that_is_told_to_end_goes_back(machine: Machine) -> None:
     wanted = ran_before(machine, "ours")
-    machine.ended_by = transaction.Cancelled("the switch was told to end")
+    machine.ended_by = Cancelled("the switch was told to end")
     with pytest.raises(Failed, match="told to end"):
         transaction.begin(wanted, machine.paths, machine.record())
     settled(machine, "ours")
@@ -681,9 +682,9 @@ def test_a_shutdown_in_the_middle_is_left_to_the_next_boot(
     machine: Machine, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     wanted = ran_before(machine, "ours")
-    machine.ended_by = transaction.Cancelled("the switch was told to end")
+    machine.ended_by = Cancelled("the switch was told to end")
     monkeypatch.setattr(systemctl, "going_down", lambda: True)
-    with pytest.raises(transaction.Cancelled):
+    with pytest.raises(Cancelled):
         transaction.begin(wanted, machine.paths, machine.record())
     assert machine.starts == 1, "systemd starts nothing while it goes down"
     assert machine.state.phase == "switching"
