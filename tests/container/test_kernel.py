@@ -146,7 +146,7 @@ def test_a_fleet_builds_once_and_shares(
     assert "-- built by sglang-build\n" in builder.sh(f"cat {root}/builder/build.log")
     assert builder.sh("find / -xdev -name of-the-build") == ""
     others = builder.sh(f"find {root} -maxdepth 1 ! -user root -printf '%f %u %m\n'")
-    assert others == "work sglang-build 700\n"
+    assert others == "builder sglang-build 700\n"
     for one in (builder, bare):
         said = one.ctl("inspect", "installed", f"--venv={venv}", "--sm=120").stdout
         assert said.startswith("usable: sglang-kernel 0.4.10")

@@ -61,6 +61,8 @@ def test_a_lock_for_other_pins_is_a_mistake(tmp_path: Path) -> None:
         ("-r other.txt", "line 3"),
         ("evil @ https://elsewhere.example/evil.whl \\", "line 3"),
         (f"sglang==0.5.23 \\\n{HASH.replace('sha256', 'md5')}", "line 4"),
+        (f"sglang==0.5.23 \\\n{HASH[:-1]}", "line 4"),
+        (f"{HASH}\nsglang==0.5.23 \\\n{HASH}", "line 3"),
         (f"sglang==0.5.23 --global-option=x \\\n{HASH}", "line 3"),
         ("sglang==0.5.23", "line 3"),
         ("sglang==0.5.23 \\", "has no hash"),

@@ -37,6 +37,16 @@ def test_service_is_missed_until_a_switch_that_went_back_ended() -> None:
     assert [bar.name for bar in found.steps][-1] == "going back"
     assert found.dark is not None
     assert (found.dark.begin, found.dark.end) == (0.2, 40.0)
+    host = document()["report"][1]
+    engine = {**host["engines"][0], "served_after_s": 3.0}  # of the start that serves again
+    again = timeline(host["switches"]["chat"], engine, host["choices"][0])
+    assert again.dark is not None and again.dark.end == 40.0
+
+
+def test_an_event_that_is_before_the_last_one_is_left_out() -> None:
+    events = [{"t": 5.0, "step": "freeing"}, {"t": 1.0, "step": "x"}, {"t": 7.0, "step": "moving"}]
+    bars = [(bar.name, bar.begin, bar.end) for bar in timeline(events, {}, {}).steps]
+    assert bars == [("freeing", 5.0, 7.0), ("moving", 7.0, 7.0)]
 
 
 def test_beside_what_serves_a_start_is_longer_than_what_is_missed() -> None:

@@ -8,6 +8,7 @@ import subprocess
 import sys
 from collections.abc import Iterator
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 
@@ -117,7 +118,7 @@ def test_follows_a_log_that_is_not_there_yet(
             raise KeyboardInterrupt
         log.write_text("first\n")
 
-    monkeypatch.setattr(logs.time, "sleep", pause)
+    monkeypatch.setattr(logs, "time", SimpleNamespace(sleep=pause))
     assert cli.main(["logs", "kimi", "-f"]) == 130
     assert capsys.readouterr().out == "first\n"
 
