@@ -61,6 +61,7 @@ def checkout(tmp_path: Path) -> Iterator[Checkout]:
     made.run("stop")
 
 
+@pytest.mark.slow
 def test_starts_one_that_outlives_the_script_and_stops_it(checkout: Checkout) -> None:
     started = checkout.run("start")
     assert started.returncode == 0 and "ready after" in started.stdout, started.stderr

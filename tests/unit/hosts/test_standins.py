@@ -11,6 +11,8 @@ import sys
 import time
 from pathlib import Path
 
+import pytest
+
 from sglangctl.proc import procfs
 from tests.hosts.standins import wheel
 from tests.hosts.standins.local import Machine
@@ -175,6 +177,7 @@ def test_vllm_engine_core_killed(machine: Machine) -> None:
     run.until(lambda: "VLLM::Worker" not in run.session().values(), "worker gone")
 
 
+@pytest.mark.slow
 def test_vllm_engine_core_stopped(machine: Machine) -> None:
     run = machine.vllm(START_S="0.1", STOP_S="0.1", TERM_S="1.5")
     run.until(run.serves, "serving")

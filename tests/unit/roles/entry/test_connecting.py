@@ -110,6 +110,7 @@ def test_all_mistakes_of_all_hosts_come_before_the_first_connection(desk: Desk) 
     assert done.status == 1
 
 
+@pytest.mark.slow
 def test_only_the_wrong_host_is_left_out_and_it_is_in_the_report(desk: Desk) -> None:
     desk.write(GOOD, "wrong: {engines: {e: {model: {path: /m}, prot: 1}}}")
     done = desk.deploy("sglang")
@@ -120,6 +121,7 @@ def test_only_the_wrong_host_is_left_out_and_it_is_in_the_report(desk: Desk) -> 
     assert 'did you mean "port"?' in hosts["wrong"]["messages"][0]
 
 
+@pytest.mark.slow
 def test_hosts_that_are_not_asked_for_are_not_told_of(desk: Desk) -> None:
     desk.write(GOOD, "wrong: {engines: {e: {model: {path: /m}, prot: 1}}}")
     done = desk.deploy("sglang", "-y", "--limit", "@local")

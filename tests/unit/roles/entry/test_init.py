@@ -65,6 +65,7 @@ def test_how_it_is_called(
     assert files(tmp_path) == set()
 
 
+@pytest.mark.slow
 def test_the_installed_package_needs_no_checkout(tmp_path: Path) -> None:
     bin_folder = installed(tmp_path)
     clean = {"PATH": "/usr/bin:/bin", "HOME": str(tmp_path), "PYINFRA_PROGRESS": "off"}

@@ -76,6 +76,7 @@ def test_nobody_was_reached(capfd: pytest.CaptureFixture[str]) -> None:
     assert host["messages"] == ["x"] and host["outcome"] == "unreachable"
 
 
+@pytest.mark.slow
 def test_a_host_that_cannot_be_reached_is_named(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
 ) -> None:

@@ -88,6 +88,7 @@ def test_pyinfra_is_asked_for_a_plan_without_yes(
     assert "h will fail: x" in capsys.readouterr().out
 
 
+@pytest.mark.slow
 def test_what_an_operation_foresees_is_told_in_the_plan_alone(tmp_path: Path) -> None:
     """Under the real pyinfra, over @local."""
     (tmp_path / "op.py").write_text(

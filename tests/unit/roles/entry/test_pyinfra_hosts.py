@@ -46,6 +46,7 @@ def inventory(tmp_path: Path):
     return write
 
 
+@pytest.mark.slow
 def test_pyinfra_gets_hosts_and_their_data(tmp_path: Path, inventory) -> None:
     path = inventory(
         """
@@ -112,6 +113,7 @@ def test_a_host_that_cannot_be_named_fails_alone(tmp_path: Path, inventory) -> N
     assert "Invalid connector" not in output
 
 
+@pytest.mark.slow
 def test_a_host_with_wrong_ssh_values_does_not_end_the_run(tmp_path: Path, inventory) -> None:
     path = inventory(
         """

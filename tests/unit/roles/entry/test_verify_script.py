@@ -49,6 +49,7 @@ def test_no_report_is_not_ready(returncode: int) -> None:
     assert judge(returncode, None)[0] == 2
 
 
+@pytest.mark.slow
 def test_a_missing_or_wrong_inventory_could_not_be_checked(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
 ) -> None:

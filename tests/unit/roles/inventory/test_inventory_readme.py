@@ -9,6 +9,8 @@ import subprocess
 import sys
 from pathlib import Path
 
+import pytest
+
 ROOT = Path(__file__).parents[4]
 README = ROOT / "README.md"
 PAGE = ROOT / "docs" / "inventory.md"
@@ -33,6 +35,7 @@ def test_the_first_inventory_is_the_minimal_example() -> None:
     assert "ssh: {user: root}" in shown
 
 
+@pytest.mark.slow
 def test_the_inventory_of_your_own_is_one_that_pyinfra_takes(tmp_path: Path) -> None:
     (tmp_path / "my_inventory.py").write_text(block(PAGE, "python", "# my_inventory.py"))
     (tmp_path / "gpus.yml").write_text(

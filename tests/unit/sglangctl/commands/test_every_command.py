@@ -221,6 +221,7 @@ needs_root = pytest.mark.skipif(
 )
 
 
+@pytest.mark.slow
 @needs_root
 @pytest.mark.parametrize("closed", ["etc/sglangctl", "var"])
 def test_a_user_without_rights(request: pytest.FixtureRequest, closed: str) -> None:

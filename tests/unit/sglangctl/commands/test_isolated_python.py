@@ -106,6 +106,7 @@ def command_lines() -> Iterator[tuple[str, list[str]]]:
                         yield f"{path.relative_to(CHECKOUT)}:{node.lineno}", words
 
 
+@pytest.mark.slow
 def test_every_python_that_is_started_is_isolated() -> None:
     found = list(command_lines())
     assert len(found) >= 8

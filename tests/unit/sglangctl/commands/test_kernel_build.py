@@ -91,6 +91,7 @@ def test_a_failed_build_says_why_and_what_next(
     assert capsys.readouterr().out == f"@ {key} {offset} 1\n"
 
 
+@pytest.mark.slow
 def test_a_second_start_does_not_see_the_end_of_the_first(paths: Paths, tmp_path: Path) -> None:
     file, key = write(tmp_path)
     assert main(["kernel", "build", file]) == 0

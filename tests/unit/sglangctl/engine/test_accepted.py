@@ -92,6 +92,7 @@ def test_every_request_has_a_beginning_of_its_own_and_all_its_tokens() -> None:
     assert one.tokens_per_s is not None and 10 < one.tokens_per_s < 200
 
 
+@pytest.mark.slow
 def test_a_slow_engine_is_measured_within_the_limit() -> None:
     with serving(Engine(words=WORDS, token_delay_s=0.1)) as engine:
         wanted = replace(WANTED, limit_s=4.0)
@@ -116,6 +117,7 @@ def config(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> EngineConfig:
     return replace(ENGINE, served_name="tiny")
 
 
+@pytest.mark.slow
 def test_the_first_is_kept_a_slower_one_is_not(config: EngineConfig) -> None:
     paths, quick = Paths(), replace(WANTED, limit_s=3.0)
     with serving(Engine(words=WORDS, token_delay_s=0.005)) as engine:

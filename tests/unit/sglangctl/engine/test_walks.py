@@ -5,6 +5,8 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Any
 
+import pytest
+
 from sglangctl.engine import kinds
 from sglangctl.engine.http import Endpoint, ask
 from sglangctl.engine.walks import BATCH, Walked, Walks, walk
@@ -43,6 +45,7 @@ def tokens(document: dict[str, Any]) -> int:
     return sum(len(message["content"].split()) for message in document["messages"])
 
 
+@pytest.mark.slow
 def test_what_users_do_is_walked_and_repeated() -> None:
     said: list[str] = []
     with serving(Engine(info=INFO, context=5000, token_delay_s=0.05)) as engine:
@@ -68,6 +71,7 @@ def test_with_a_drafter_several_are_asked_both_ways() -> None:
     assert sum(document.get("temperature") == 0 for document in asked) == 2 * (BATCH + 1)
 
 
+@pytest.mark.slow
 def test_what_is_compiled_once_is_no_fault_and_what_is_slow_again_is_seen() -> None:
     """Measured on two H200s: 85 s for the second request with the same beginning, once."""
     seen: set[str] = set()

@@ -424,6 +424,7 @@ def test_without_root_it_says_so_and_does_nothing(prefix: str) -> None:
         assert child.poll() is None
 
 
+@pytest.mark.slow
 def test_two_hundred_rounds_of_pid_reuse_kill_no_innocent() -> None:
     """In a pid namespace of its own: the holder exits while it is being freed, and its pid is
     taken by somebody else."""

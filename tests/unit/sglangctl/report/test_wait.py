@@ -89,6 +89,7 @@ def test_sigterm_is_a_success(root: Path, port: int) -> None:
         assert wait.wait(10) == 0
 
 
+@pytest.mark.slow
 def test_another_server_s_answer_is_not_ours(root: Path, port: int) -> None:
     from tests.support.http_engine import Engine, serving
 
@@ -181,6 +182,7 @@ def test_reads_the_watch_s_journal(root: Path, port: int, watched: Watched) -> N
         assert wait.wait(10) == 0
 
 
+@pytest.mark.slow
 def test_takes_over_from_a_watch_that_dies(root: Path, port: int, watched: Watched) -> None:
     watched.writer.write(0.0, "launch", engine="sglang", port=port)
     size = watched.writer.path.stat().st_size
@@ -205,6 +207,7 @@ def test_a_start_that_was_over_before_we_began(root: Path, port: int, watched: W
     assert "(model-not-found)" in said and line in said
 
 
+@pytest.mark.slow
 def test_a_watch_that_says_nothing_does_not_hold_it(
     root: Path, port: int, watched: Watched
 ) -> None:

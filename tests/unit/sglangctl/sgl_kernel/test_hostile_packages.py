@@ -49,6 +49,7 @@ def test_pipes_of_a_package_are_not_waited_for(tmp_path: Path) -> None:
             look()
 
 
+@pytest.mark.slow
 def test_damaged_libraries_are_an_answer(tmp_path: Path) -> None:
     """1,000 mutations of a real library: an ElfError, or an answer; soon."""
     whole, made = sites.LIBRARY.read_bytes(), tmp_path / "x.so"

@@ -136,6 +136,7 @@ def test_as_dict_is_json() -> None:
     }
 
 
+@pytest.mark.slow
 def test_the_range_covers_the_truth_in_nine_of_ten_samples_of_recorded_starts() -> None:
     """Or no estimate is shown."""
     covered = shown = 0

@@ -193,6 +193,7 @@ def test_a_killed_child_is_failed_within_two_seconds(root: Path, port: int, titl
     assert failed["cause"] == "rank-died"
 
 
+@pytest.mark.slow
 def test_a_stopped_rank_is_named_and_comes_back(root: Path, port: int) -> None:
     log = log_of(root)
     with running(port, "--ranks", "2", log=log) as engine, watching("--pid", str(engine.pid)):
@@ -224,6 +225,7 @@ def test_a_hang_that_no_process_shows(root: Path, port: int) -> None:
         assert verdict["t"] > ready["t"]
 
 
+@pytest.mark.slow
 def test_a_watch_that_is_killed_goes_on_where_it_was(root: Path, port: int) -> None:
     log = log_of(root)
     with running(port, "--load-s", "1.5", log=log) as engine:
@@ -249,6 +251,7 @@ def test_two_watches_of_one_engine(root: Path, port: int) -> None:
             assert "another watch" in second.stderr.read()
 
 
+@pytest.mark.slow
 def test_what_ready_asks_may_change_while_it_serves(root: Path, port: int) -> None:
     """A deploy with another `expect` restarts nothing: the watch proves by what is asked now."""
 
@@ -273,6 +276,7 @@ def test_what_ready_asks_may_change_while_it_serves(root: Path, port: int) -> No
     assert len({event["asked"] for event in proofs}) == 3
 
 
+@pytest.mark.slow
 def test_log_missing_unreadable_or_strange_does_not_matter(root: Path, port: int) -> None:
     log = log_of(root)
     os.mkfifo(log)  # opening it would block for ever
@@ -284,6 +288,7 @@ def test_log_missing_unreadable_or_strange_does_not_matter(root: Path, port: int
         seen(root, "log", "later")
 
 
+@pytest.mark.slow
 def test_while_it_serves_only_changes_are_written(root: Path, port: int) -> None:
     write_config(root, port, limits={"sample_s": 0.1, "probe_serving_s": 0.2})
     log = log_of(root)
@@ -305,6 +310,7 @@ def test_while_it_serves_only_changes_are_written(root: Path, port: int) -> None
         seen(root, "log", "something new")
 
 
+@pytest.mark.slow
 def test_an_engine_without_a_file_needs_port_and_model(root: Path, port: int) -> None:
     (root / "etc/sglangctl/engines/tiny.json").unlink()
     with watching("--", *TINY, "--port", str(port)) as watch:

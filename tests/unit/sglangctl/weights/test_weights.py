@@ -183,6 +183,7 @@ def test_what_config_json_promises(folder: Path) -> None:
     assert "vocab_size 64" in model.findings[0].seen
 
 
+@pytest.mark.slow
 def test_sixty_four_shards_are_quick(tmp_path: Path) -> None:
     """547 GB have 64 headers: 2 s is the promise from a cold NVMe, five times that a hard limit."""
     weights.make(tmp_path)
