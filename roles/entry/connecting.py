@@ -25,6 +25,7 @@ from roles.inventory.errors import Mistake, Need
 from roles.inventory.model import HostSpec
 from roles.remote.failing import MESSAGES, REFUSED, WRONG, remember, say, tell_plan
 from roles.report.choice import Plan
+from roles.report.report import report_once
 from roles.stages.desired import CANNOT_RENDER, make
 from roles.stages.existing import NEEDS
 
@@ -40,11 +41,17 @@ def called_with(option: str) -> Any:
     return None if context is None else context.params.get(option)
 
 
-def needed() -> Need | None:
-    """What this run needs of the inventory; None where its deploy file will say so itself."""
+def deploy_files() -> list[str]:
+    """The names of the deploy files of this run; empty where it runs anything else."""
     operations = [str(one) for one in called_with("operations") or ()]
     deploys = [PurePath(one).name for one in operations if one.endswith(".py")]
-    if not deploys or len(deploys) < len(operations):
+    return deploys if len(deploys) == len(operations) else []
+
+
+def needed() -> Need | None:
+    """What this run needs of the inventory; None where its deploy file will say so itself."""
+    deploys = deploy_files()
+    if not deploys:
         return Need.HOST  # a command, a fact or debug-inventory
     if any(name not in DEPLOYS for name in deploys):
         return None
@@ -82,6 +89,8 @@ class _Run:
     greenlets, in which click knows of no command."""
 
     need: Need | None = None
+    deploy: str | None = None
+    """The deploy of ours that runs, without .py; None where it is another file or a command."""
     told = False
     mistakes: ClassVar[dict[str, list[Mistake]]] = {}
     """By host's name: they are asked for more than once, and rendering takes a while."""
@@ -90,6 +99,7 @@ class _Run:
 def guard() -> None:
     """Have every connection of this process made by the rules above."""
     _Run.need, _Run.told = needed(), False
+    _Run.deploy = next((one[:-3] for one in deploy_files() if one in DEPLOYS), None)
     _Run.mistakes.clear()
     Plan.dry = bool(called_with("dry"))
     without_colour()
@@ -154,7 +164,9 @@ class Unreachable(BaseStateCallback):
         self, state: State, host: Host, error: Exception
     ) -> None:
         if host.name not in MESSAGES:
-            tell_plan(host=host.name, error=f"cannot be connected to: {error}")
+            text = f"cannot be connected to: {sentence_of(error)}"
+            tell_plan(host=host.name, error=text)
+            MESSAGES[host.name] = [text]
 
 
 def not_connected(host: Host, text: str) -> None:
@@ -178,6 +190,9 @@ def begin(state: State, need: Need | None) -> None:
         # traceback where nobody can answer. The run fails for them alone, as with -y.
         state.should_raise_failed_hosts = lambda state: False
     state.add_callback_handler(Unreachable())
+    if _Run.deploy is not None:
+        # Here, because a deploy file is not run where no host can be connected to.
+        report_once(_Run.deploy)
     for host in state.inventory:
         if state.is_host_in_limit(host):
             print_mistakes(host, mistakes_of(host), need)

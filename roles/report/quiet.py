@@ -7,13 +7,14 @@ import re
 
 COUNTED = re.compile(r"Error: (?:\x1b\[[0-9;]*m)*executed \d+ commands")
 PLACE = re.compile(r"(pyinfra error) in .+? line \d+")
-NOBODY = ("No hosts remaining", "% of hosts failed")
+NOBODY = ("No hosts remaining", "% of hosts failed (100%)")
 
 
 class Quiet(logging.Filter):
     """A failed host is "Failed", and an error names no line of the code.
 
-    Once the last screen is printed (`told`), pyinfra's own last lines are left out: they say less.
+    Once the last screen is printed (`told`), pyinfra's own last line is left out: it says less. With
+    --fail-percent it says why the hosts that did not fail were left alone, and stays.
     """
 
     told = False

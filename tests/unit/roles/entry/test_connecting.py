@@ -121,6 +121,23 @@ def test_only_the_wrong_host_is_left_out_and_it_is_in_the_report(desk: Desk) -> 
     assert 'did you mean "port"?' in hosts["wrong"]["messages"][0]
 
 
+def test_a_run_that_reaches_no_host_has_a_report_and_a_last_screen(desk: Desk) -> None:
+    away = "ssh: {hostname: 127.0.0.1, port: 1}"
+    desk.write(
+        f"away: {{{away}, engines: {{e: {{model: {{path: /m}}}}}}}}",
+        f"wrong: {{{away}, engines: {{e: {{model: {{path: /m}}, prot: 1}}}}}}",
+    )
+    done = desk.deploy("sglang")
+    (report,) = done.reports
+    hosts = {host["host"]: host for host in report["report"]}
+    assert (hosts["away"]["outcome"], hosts["wrong"]["outcome"]) == ("unreachable", "failed")
+    (message,) = hosts["away"]["messages"]
+    assert "cannot be connected to: " in message and "`ssh -v`" in message
+    assert "what failed: cannot be connected to" in done.text
+    assert "deploys/sglang.py --limit away" in done.text
+    assert done.status == 1
+
+
 @pytest.mark.slow
 def test_hosts_that_are_not_asked_for_are_not_told_of(desk: Desk) -> None:
     desk.write(GOOD, "wrong: {engines: {e: {model: {path: /m}, prot: 1}}}")

@@ -128,5 +128,6 @@ def test_pyinfra_names_no_line_of_the_code_and_counts_no_commands() -> None:
     assert passed(quiet, styled) == "[gpu1] \x1b[31mFailed"
     quiet.told = True
     assert passed(quiet, crash) is None
-    assert passed(quiet, "--> pyinfra error: Over 0% of hosts failed (50%)") is None
+    assert passed(quiet, "--> pyinfra error: Over 0% of hosts failed (100%)") is None
+    assert passed(quiet, "--> pyinfra error: Over 10% of hosts failed (50%)") is not None
     assert passed(quiet, "--> pyinfra error: something else") is not None

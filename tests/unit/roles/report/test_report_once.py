@@ -66,3 +66,19 @@ def test_a_plan_without_a_failure_has_no_report(folder: Path) -> None:
     state.is_executing = False
     report.Report(state, "sglang").host_disconnect(state, state.inventory[0])
     assert list(folder.iterdir()) == []
+
+
+def test_a_report_that_its_reader_deletes_is_no_evidence(
+    folder: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    # sglang-verify named a file of a folder that was gone when it had ended.
+    monkeypatch.setattr(report, "prepared", lambda host: None)
+    monkeypatch.setattr(failing, "MESSAGES", {"a": ["it does not serve"]})
+    for theirs, named in (("elsewhere", True), ("", False)):
+        caplog.clear()
+        monkeypatch.setenv(failing.FORESEEN_VARIABLE, str(folder / theirs / "errors"))
+        state: Any = State(["a"])
+        with caplog.at_level("INFO", logger="pyinfra"):
+            report.Report(state, "verify").finish()
+        (line,) = [text for text in caplog.messages if "evidence:" in text]
+        assert ("report.json" in line) == named, line
