@@ -56,7 +56,9 @@ def inventory_path() -> Path:
     path = Path("inventory/hosts.yml")
     if path.exists():
         return path
-    if (SHIPPED / path).exists():
+    # A project of its own never means the hosts of the checkout whose package it uses.
+    own = Path("inventory.py").exists() and Path.cwd() != SHIPPED
+    if not own and (SHIPPED / path).exists():
         return SHIPPED / path
     # The console scripts run in SHIPPED where a person stands in no project.
     if INSTALLED and (Path.cwd() == SHIPPED or not (path.parent / EXAMPLES[0]).exists()):

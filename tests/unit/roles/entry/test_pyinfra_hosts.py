@@ -141,6 +141,25 @@ def test_the_file_in_the_working_folder_comes_first(
     assert inventory_path() == Path.home() / "other.yml"
 
 
+def test_a_folder_of_its_own_never_means_the_hosts_of_the_checkout(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    # sglang-init fleet && cd fleet && pyinfra ...: it deployed to the hosts of the checkout.
+    checkout, fleet = tmp_path / "checkout", tmp_path / "fleet"
+    for folder in (checkout / "inventory", fleet / "inventory"):
+        folder.mkdir(parents=True)
+    (checkout / "inventory" / "hosts.yml").write_text("hosts: {}\n")
+    for folder in (checkout, fleet):
+        (folder / "inventory.py").write_text("")
+    monkeypatch.setattr("roles.entry.hosts.SHIPPED", checkout)
+    monkeypatch.delenv("SGLANG_INVENTORY", raising=False)
+    monkeypatch.chdir(fleet)
+    with pytest.raises(InventoryError, match="there is no inventory"):
+        inventory_path()
+    monkeypatch.chdir(tmp_path)
+    assert inventory_path() == checkout / "inventory" / "hosts.yml"
+
+
 def test_an_inventory_below_the_home_of_nobody_is_one_sentence(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:

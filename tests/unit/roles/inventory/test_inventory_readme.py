@@ -11,6 +11,8 @@ from pathlib import Path
 
 import pytest
 
+from roles.inventory.load import load_inventory
+
 ROOT = Path(__file__).parents[4]
 README = ROOT / "README.md"
 PAGE = ROOT / "docs" / "inventory.md"
@@ -33,6 +35,16 @@ def test_the_first_inventory_is_the_minimal_example() -> None:
     shown = block(README, "yaml", "# inventory/hosts.yml")
     assert without_comments(shown) == without_comments(example)
     assert "ssh: {user: root}" in shown
+
+
+def test_what_replaces_vllm_is_right(tmp_path: Path) -> None:
+    file = tmp_path / "hosts.yml"
+    file.write_text(block(ROOT / "docs" / "day-two.md", "yaml", "# replace vLLM"))
+    (tmp_path / "secrets").mkdir()
+    (tmp_path / "secrets" / "chat.key").write_text("a-key-of-a-test\n")
+    inventory = load_inventory(file)
+    (host,) = inventory.hosts
+    assert not (inventory.errors or host.mistakes or host.warnings)
 
 
 @pytest.mark.slow
