@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
 from roles.readiness.follow import FollowResult
 from roles.readiness.subject import Subject
+from roles.remote import shape
+from roles.remote.shape import WrongShape
 from roles.report.result import Result
 from sglangctl.diagnosis.causes import CAUSES
 from sglangctl.diagnosis.outcomes import PROVEN
@@ -87,27 +88,23 @@ def next_step(
 def of_verify(subject: Subject, lines: list[str]) -> Result:
     """The result from `sglangctl verify --json`; Unusable when it is no such document."""
     try:
-        document = json.loads("\n".join(lines))
-        found = document["verify"]
-        status = found["status"]
-        if document["v"] != 1 or status not in (0, 1, 2):
-            raise ValueError
-    except (ValueError, KeyError, TypeError):
+        found = shape.check(shape.parsed("\n".join(lines)), shape.VERIFY)["verify"]
+    except WrongShape:
         raise Unusable(
             f"sglangctl verify {subject.name} did not answer with its document: deploy first, so "
             "that the host has this version of sglangctl"
         ) from None
-    cause, stopped_by = found.get("cause"), found.get("stopped_by")
+    status, cause, stopped_by = found["status"], found.get("cause"), found.get("stopped_by")
     return Result(
         engine=subject.name,
         outcome=found.get("outcome"),
         exit=status,
         cause=cause,
-        sentence=str(found.get("sentence") or ""),
+        sentence=found.get("sentence") or "",
         generate={key: found.get(key) for key in NUMBERS},
-        checks=[check for check in found.get("checks") or [] if isinstance(check, dict)],
+        checks=found.get("checks") or [],
         stopped_by=stopped_by,
-        memory=found.get("memory") if isinstance(found.get("memory"), dict) else None,
+        memory=found.get("memory"),
         next_step=next_step(subject, cause, stopped_by) if status else None,
     )
 

@@ -3,15 +3,13 @@ quietly: a host that does not answer has failed already."""
 
 from __future__ import annotations
 
-from typing import Any
-
 import gevent
 from pyinfra import logger
 from pyinfra.api import Host, State, StringCommand
 from pyinfra.api.command import QuoteString
 
 from roles.remote import program
-from roles.remote.shape import JSON, WrongShape, parsed
+from roles.remote.shape import JSON, STATUS, WrongShape, check, parsed
 from roles.remote.snapshot import for_connector
 
 LOOK_S = 20
@@ -19,15 +17,16 @@ LOOK_S = 20
 
 
 def engines_now(state: State, host: Host) -> list[JSON] | None:
-    """The documents of EngineStatus, of which the names are text; None where the host did not
-    answer, or has no program of ours yet."""
+    """The documents of EngineStatus, in their shape; None where the host did not answer, or has no
+    program of ours yet."""
     arguments = for_connector(state, host, {"_timeout": LOOK_S})
     line = StringCommand(*program.PYTHON, QuoteString(program.path()), "status --json")
     try:
         with gevent.Timeout(LOOK_S + 5, TimeoutError):
             _, output = host.run_shell_command(line, **arguments)
         # Its exit status tells whether they serve.
-        return named(parsed("\n".join(output.stdout_lines)))
+        document = check(parsed("\n".join(output.stdout_lines)), STATUS)
+        return list(document["status"])
     except WrongShape:
         return None
     except Exception as error:
@@ -35,11 +34,3 @@ def engines_now(state: State, host: Host) -> list[JSON] | None:
         # would be in no report.
         logger.debug("what serves now could not be asked", exc_info=error)
         return None
-
-
-def named(document: Any) -> list[JSON] | None:
-    """The engines of a status document; None for what is none."""
-    engines = document.get("status") if isinstance(document, dict) else None
-    if not isinstance(engines, list):
-        return None
-    return [one for one in engines if isinstance(one, dict) and isinstance(one.get("name"), str)]

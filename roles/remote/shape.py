@@ -14,6 +14,9 @@ from typing import Any
 
 import jsonschema
 
+from sglangctl.state.paths import NAME
+from sglangctl.util.terminal import cut
+
 JSON = dict[str, Any]
 
 
@@ -138,11 +141,11 @@ _PLAN = _object(
 )
 _KERNEL = _object(
     venv=_some("string"),
-    sm={"type": ["string", "null"], "pattern": r"^[0-9]{2,3}$"},
+    sm={"type": ["string", "null"], "pattern": r"^[0-9]{2,3}\Z"},
     machine=_some("string"),
     torch=_some("string"),
     cuda=_some("string"),
-    python={"type": ["string", "null"], "pattern": r"^cp3[0-9]{1,2}t?$"},
+    python={"type": ["string", "null"], "pattern": r"^cp3[0-9]{1,2}t?\Z"},
     checked=_some("string"),
     cuobjdump=_some("string"),
     required=_PAIR,
@@ -167,6 +170,20 @@ _FINDING = _object(
     **dict.fromkeys(("seen", "fix", "needed", "source"), _text()),
 )
 _OWNER = _object("pid name", pid=_COUNT, name=_text(), unit=_some("string"))
+_VERIFY = _object(
+    "status",
+    status={"enum": [0, 1, 2]},
+    **dict.fromkeys(("outcome", "cause", "sentence", "stopped_by"), _some("string")),
+    **dict.fromkeys(("tokens", "tokens_per_s", "ttft_s", "accept_length"), _some("number")),
+    checks=_or_none(_list(_object("name", name=_text(), passed=_some("boolean"), detail=_text()))),
+    memory=_or_none(_object()),
+)
+_STATUS = _object(
+    "name",
+    name={"type": "string", "pattern": rf"^(?:{NAME.pattern})\Z"},
+    **dict.fromkeys(("outcome", "active", "sub", "retry"), _some("string")),
+    **dict.fromkeys(("since", "restarts", "tries"), _some("number")),
+)
 _WOULD = _object(lines=_or_none(_TEXTS), refused=_some("string"))
 _PROBE = _object(
     "v time files users",
@@ -207,6 +224,14 @@ PREFLIGHT = jsonschema.Draft202012Validator(_object("findings", findings=_list(_
 """Of `sglangctl preflight --json`."""
 KERNEL = jsonschema.Draft202012Validator(_KERNEL)
 """Of `sglangctl kernel survey`."""
+VERIFY = jsonschema.Draft202012Validator(_object("v verify", v={"const": 1}, verify=_VERIFY))
+"""Of `sglangctl verify --json`."""
+STATUS = jsonschema.Draft202012Validator(_object("status", status=_list(_STATUS)))
+"""Of `sglangctl status --json`."""
+DEEPEST = 16
+"""Levels of what is kept of a host's answer: Python cannot write what it can just read."""
+LONGEST = 64 * 1024
+"""Characters of a text that is kept."""
 
 
 def parsed(text: str) -> Any:
@@ -228,6 +253,17 @@ def check(document: Any, shape: jsonschema.Draft202012Validator) -> JSON:
         wanted = f"{error.validator} {str(error.validator_value)[:80]}"
         raise WrongShape(f"answered with something else: {where} is not as it must be ({wanted})")
     return document
+
+
+def bounded(value: Any, depth: int = DEEPEST) -> Any:
+    """`value` as a document can have it: long texts are cut, what is nested deeper is null."""
+    if isinstance(value, str):
+        return cut(value, LONGEST)
+    if isinstance(value, dict):
+        return {str(key): bounded(one, depth - 1) for key, one in value.items()} if depth else None
+    if isinstance(value, (list, tuple)):
+        return [bounded(one, depth - 1) for one in value] if depth else None
+    return value
 
 
 def check_time(text: str) -> None:

@@ -15,9 +15,8 @@ import json
 import os
 import time
 from collections.abc import Sequence
-from dataclasses import asdict
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 from pyinfra import logger
 from pyinfra.api import Host, State
@@ -26,7 +25,7 @@ from pyinfra.context import ctx_state, state
 
 from roles.remote import failing
 from roles.remote.serving import engines_now
-from roles.remote.shape import JSON
+from roles.remote.shape import JSON, bounded
 from roles.remote.snapshot import prepared
 from roles.report import choice, last_screen
 from roles.report.page import page
@@ -81,9 +80,14 @@ class Report(BaseStateCallback):
         except OSError as error:
             file = None
             logger.error(f"the report cannot be written: {error}")
+        except Exception as error:  # each failed host is still owed its last screen
+            logger.error(f"the report is not whole: {failing.internal_error(error)}")
         for host in self.state.inventory:
             if host.name in failing.MESSAGES:
-                self.say_last(host, None if file is None or passing(file) else str(file))
+                try:
+                    self.say_last(host, None if file is None or passing(file) else str(file))
+                except Exception as error:
+                    logger.error(f"--> {host.name}: {failing.internal_error(error)}")
 
     def say_last(self, host: Host, file: str | None) -> None:
         self.quiet.told = True
@@ -157,19 +161,20 @@ def of_host(state: State, host: Host, order: Sequence[str]) -> dict[str, Any]:
     if host in state.failed_hosts:
         tried = host in state.activated_hosts or host.name in failing.REFUSED
         outcome = "failed" if tried else "unreachable"
-    return {
+    found = {
         "host": host.name,
         "outcome": outcome,
         "messages": failing.MESSAGES.get(host.name, []),
         "operations": operations(state, host, order),
         "engines": [
-            {**asdict(result), "fallback": FALLBACKS.get(host.name, {}).get(name)}
+            {**vars(result), "fallback": FALLBACKS.get(host.name, {}).get(name)}
             for name, result in RESULTS.get(host.name, {}).items()
         ],
         "lists": LISTS.get(host.name, {}),
-        "choices": [asdict(one) for one in choice.CHOICES.get(host.name, [])],
+        "choices": [vars(one) for one in choice.CHOICES.get(host.name, [])],
         "switches": SWITCHES.get(host.name, {}),
     }
+    return cast("dict[str, Any]", bounded(found))  # most of it is what the host said
 
 
 def operations(state: State, host: Host, order: Sequence[str]) -> list[dict[str, Any]]:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import secrets
 from collections.abc import Callable, Sequence
-from typing import Any
 
 from pyinfra.context import host, state
 
@@ -28,13 +27,15 @@ from sglangctl.switch import before, cutover
 from sglangctl.switch.journal import now
 from sglangctl.systemd import unit_names
 from sglangctl.systemd.unit_names import watch_unit
-from sglangctl.util.terminal import escaped
+from sglangctl.util.terminal import cut, escaped
+from sglangctl.util.values import text
 
 START_S = 15.0
 """For a detached switch to be started: see sglangctl/switch/unit.py."""
-SHOWN = ("t", "step", "text")
-SAID = 2000
-"""Events of a switch in the report, at most: a host that never ends costs the controller nothing."""
+SHOWN = ("step", "text")
+SAID, SAID_TEXT = 2000, 2000
+"""Events of a switch in the report, and characters of each, at most: a host that never ends costs
+the controller nothing."""
 WATCH_S = 130.0
 """For a watch to end and start again."""
 
@@ -226,9 +227,9 @@ def follow_switch(link: Link, engine: str, ticket: str, at: str | None = None) -
 
     def tell(event: Event) -> None:
         nonlocal last
-        shown: dict[str, Any] = {key: event[key] for key in SHOWN if key in event}
-        if len(shown) > 1 and len(said) < SAID:
-            said.append(shown)
+        shown = {key: cut(one, SAID_TEXT) for key in SHOWN if (one := text(event.get(key)))}
+        if shown and len(said) < SAID:
+            said.append({"t": event.get("t"), **shown})
         if event["kind"] == "outcome":
             record(link.host, result_of(engine, event))
         elif event.get("name") == "back":

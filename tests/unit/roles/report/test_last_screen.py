@@ -9,7 +9,6 @@ from typing import Any
 
 import pytest
 
-from roles.remote.serving import named
 from roles.report import last_screen
 from roles.report.quiet import Quiet
 
@@ -104,15 +103,6 @@ def test_the_evidence() -> None:
     line = told(FAILED)[3]
     assert "reports/1/report.json" in line and "on gpu1: sglangctl bundle chat" in line
     assert "see above" in last_screen.lines(replace(FAILED, engines=None), None)[3]
-
-
-@pytest.mark.parametrize("document", [None, [], {"status": {}}, {"status": 1}, {"v": 1}])
-def test_a_host_that_answers_with_something_else(document: Any) -> None:
-    assert named(document) is None
-
-
-def test_entries_without_a_name_are_left_out() -> None:
-    assert named({"status": [1, {"name": 3}, {"name": "chat"}]}) == [{"name": "chat"}]
 
 
 def passed(quiet: Quiet, text: str) -> str | None:
