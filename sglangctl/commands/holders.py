@@ -7,7 +7,8 @@ and the desktop's own: never ended), `foreign` (anything else).
 
 With --json: {"v": 1, "holders": [{"pid", "gpus", "class", "reason", "unit", ...}], "gpus": [...],
 "reason"}; `reason` says why GPU numbers are missing, else null. Exit status 0, 2 when the
-configuration cannot be read (the classes then rest on what could be) or has no such engine.
+configuration cannot be read (the classes then rest on what could be) or has no such engine, and
+when the host has no such GPU.
 """
 
 from __future__ import annotations
@@ -16,6 +17,7 @@ import argparse
 import json
 import sys
 from collections.abc import Sequence
+from dataclasses import replace
 
 from sglangctl.gpu import gpus
 from sglangctl.holders import survey
@@ -28,6 +30,7 @@ from sglangctl.state.config import (
 )
 from sglangctl.state.paths import Paths
 from sglangctl.util import terminal
+from sglangctl.util.errors import Unusable
 
 HEAD = ("GPU", "MIB", "PID", "USER", "CLASS", "UNIT OR CONTAINER", "STARTED (UTC)", "COMMAND")
 RIGHT = {1, 2}
@@ -53,15 +56,16 @@ def run(args: argparse.Namespace) -> int:
         return 2
     siblings = [other for other in engines if other is not engine]
     looked = survey.survey()
+    reading = _of_one(looked.reading, args.gpu)
     found = [
         item
         for item in survey.find(engine, host, siblings, looked)
         if item.gpus and (args.gpu is None or args.gpu in item.gpus)
     ]
     if args.json:
-        print(json.dumps(survey.document(found, looked.reading)))
+        print(json.dumps(survey.document(found, reading)))
     else:
-        print("\n".join(table(found, looked.reading, terminal.looks(sys.stdout)[1])))
+        print("\n".join(table(found, reading, terminal.looks(sys.stdout)[1])))
     if looked.unreadable:
         print(
             f"{looked.unreadable} processes of other users could not be looked at: run it as root",
@@ -78,7 +82,10 @@ def table(found: Sequence[Holder], reading: gpus.Reading, width: int) -> list[st
     if reading.gpus is None:
         lines.append(f"GPU statistics unavailable: {terminal.escaped(reading.reason or '')}")
     if not found:
-        return [*lines, "no process holds a GPU"]
+        known = (
+            f"GPU {reading.gpus[0].index}" if reading.gpus and len(reading.gpus) == 1 else "a GPU"
+        )
+        return [*lines, f"no process holds {known}"]
     rows = [HEAD, *(_row(item) for item in found)]
     widths = [max(len(row[at]) for row in rows) for at in range(len(HEAD) - 1)]
     for row, item in zip(rows, [None, *found]):
@@ -121,6 +128,17 @@ def _gpu_line(gpu: gpus.Gpu, found: Sequence[Holder]) -> str:
     if gpu.power_w is not None:
         parts.append(f"{gpu.power_w:.0f} W")
     return ", ".join([*parts, f"{number} holder{'' if number == 1 else 's'}"])
+
+
+def _of_one(reading: gpus.Reading, index: int | None) -> gpus.Reading:
+    """What was read of one GPU, of all for None; Unusable where the host has no such GPU."""
+    if index is None or reading.gpus is None:
+        return reading
+    chosen = tuple(gpu for gpu in reading.gpus if gpu.index == index)
+    if not chosen:
+        known = ", ".join(str(gpu.index) for gpu in reading.gpus) or "none"
+        raise Unusable(f"this host has no GPU {index}; it has: {known}")
+    return replace(reading, gpus=chosen)
 
 
 def _chosen(name: str | None, engines: Sequence[EngineConfig]) -> EngineConfig | None:

@@ -165,7 +165,10 @@ class Follow:
         A change that a switch follows at once is the next run's.
         """
         written = _written(self.paths.engine_json(self.config.name))
-        if written in (self._config_at, None) or time.time() - written < CALM_S:
+        if written is None or written == self._config_at:
+            return
+        # One from the future is from before the clock was put back: not waited for.
+        if 0 <= time.time() - written < CALM_S:
             return
         self._config_at = written
         try:

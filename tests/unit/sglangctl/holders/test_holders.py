@@ -9,6 +9,7 @@ import socket
 import stat
 import subprocess
 import sys
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -368,3 +369,20 @@ def test_a_process_with_very_many_files_open_costs_others_nothing(
         assert cli.main(["holders"]) == 0
         assert ("not complete: process" in capsys.readouterr().err) == bool(others)
         large.communicate()
+
+
+def test_one_gpu_is_shown_alone_and_must_be_there(
+    prefix: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    # The holders of the others were left out, and the others said "0 holders".
+    empty = gpus.Gpu(0, "u", "x", "b", None, None, None, None, None, None)
+    two = (replace(empty, minor=0), replace(empty, index=1, minor=1))
+    monkeypatch.setattr(gpus, "read", lambda: gpus.Reading(two, "nvml"))
+    with holding(prefix, "1", ["a"]):
+        assert cli.main(["holders", "--gpu", "0"]) == 0
+        text = capsys.readouterr().out
+        assert "GPU 1" not in text and "no process holds GPU 0" in text
+        assert cli.main(["holders", "--gpu", "1"]) == 0
+        assert "GPU 1 x, 1 holder" in capsys.readouterr().out
+    assert cli.main(["holders", "--gpu", "7"]) == 2
+    assert "no GPU 7; it has: 0, 1" in capsys.readouterr().err

@@ -429,6 +429,30 @@ def test_which_runs_are_later_ones(root: Path, port: int, monkeypatch: pytest.Mo
     assert later() == {ids[2]}
 
 
+def test_a_configuration_of_before_the_clock_was_put_back_is_read(
+    root: Path, port: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from sglangctl.state.config import load_engine
+    from sglangctl.state.paths import Paths
+    from sglangctl.watch import follow_run
+    from sglangctl.watch.logtail import Logtail
+
+    with subprocess.Popen(["cat"], stdin=subprocess.PIPE) as process:
+        run = Run("a" * 32, process.pid, time.monotonic(), folder=root)
+        follow = follow_run.Follow(load_engine("tiny"), Paths(), run, Logtail(log_of(root)), False)
+        anew: list[str] = []
+        monkeypatch.setattr(
+            follow._collection, "ask_anew", lambda readiness: anew.append(readiness.expect)
+        )
+        file = root / "etc/sglangctl/engines/tiny.json"
+        for word, seconds in (("just now", -1), ("future", 86400), ("calm", -60)):
+            write_config(root, port, readiness={"expect": word})
+            os.utime(file, (time.time() + seconds, time.time() + seconds))
+            follow._prove_anew()
+        follow.close()
+    assert anew == ["future", "calm"]
+
+
 def test_status_goes_to_systemd(root: Path, port: int, tmp_path: Path) -> None:
     import socket
 
