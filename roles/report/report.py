@@ -71,6 +71,9 @@ class Report(BaseStateCallback):
                 choice.print_plan(name)
         if not (self.state.is_executing or failing.MESSAGES or choice.Plan.dry):
             return  # whoever was asked has said no
+        for host in self.state.inventory:
+            if host.name in self.now and host.name not in failing.MESSAGES:
+                failing.MESSAGES[host.name] = [of_a_command(self.state, host)]
         file = None
         try:
             file = new_folder(Path(os.environ.get(FOLDER_VARIABLE, "reports"))) / "report.json"
@@ -111,6 +114,19 @@ class Report(BaseStateCallback):
         logger.error(f"--> {host.name} failed")
         for line in last_screen.lines(failure, file):
             logger.info(line)
+
+
+def of_a_command(state: State, host: Host) -> str:
+    """What is told of a host whose operation failed by a command of its own: the last thing it said.
+    pyinfra prints that, and keeps it where no report finds it."""
+    for op_hash in state.get_op_order():
+        data = state.ops[host].get(op_hash)
+        meta = data and data.operation_meta
+        if meta and meta.is_complete() and not meta.did_succeed():
+            name = ", ".join(sorted(state.get_op_meta(op_hash).names))
+            said = [line for line in (*meta.stdout_lines, *meta.stderr_lines) if line.strip()]
+            return f"{name}: {said[-1].strip() if said else 'a command failed, see above'}"
+    return "an operation failed, see above"
 
 
 def report_once(deploy: str) -> None:

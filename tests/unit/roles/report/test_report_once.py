@@ -82,3 +82,32 @@ def test_a_report_that_its_reader_deletes_is_no_evidence(
             report.Report(state, "verify").finish()
         (line,) = [text for text in caplog.messages if "evidence:" in text]
         assert ("report.json" in line) == named, line
+
+
+def test_a_command_that_failed_is_told_by_its_last_words(
+    folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    # A full /etc: no message in the report, and no last screen.
+    monkeypatch.setattr(report, "prepared", lambda host: None)
+    monkeypatch.setattr(report, "engines_now", lambda state, host: [])
+    state: Any = State(["a"])
+    (host,) = state.inventory
+
+    def operation(success: bool, *said: str) -> Any:
+        meta = SimpleNamespace(
+            is_complete=lambda: True,
+            did_succeed=lambda: success,
+            did_change=lambda: True,
+            stdout_lines=[],
+            stderr_lines=list(said),
+        )
+        return SimpleNamespace(operation_meta=meta)
+
+    state.ops[host] = {"1": operation(True), "2": operation(False, "base64: full", "")}
+    monkeypatch.setattr(state, "get_op_order", lambda: ["1", "2"])
+    state.get_op_meta = lambda op_hash: SimpleNamespace(names={f"op {op_hash}"})
+    handler = report.Report(state, "sglang")
+    handler.operation_host_error(state, host, "2")
+    handler.finish()
+    (file,) = folder.glob("*/report.json")
+    assert json.loads(file.read_text())["report"][0]["messages"] == ["op 2: base64: full"]
