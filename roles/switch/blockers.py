@@ -6,7 +6,7 @@ from roles.engine.desired import DesiredEngine
 from roles.remote.snapshot import JSON
 from sglangctl.diagnosis.finding import FAIL, Finding
 from sglangctl.preflight.text import sentence
-from sglangctl.switch.cutover import GATED, Cutover
+from sglangctl.switch.cutover import Cutover
 
 
 def findings(facts: JSON, engine: DesiredEngine) -> list[Finding]:
@@ -19,6 +19,6 @@ def blockers(facts: JSON, engine: DesiredEngine) -> list[str]:
     found = [sentence(one) for one in findings(facts, engine) if one.level == FAIL]
     plan = (facts.get("plans") or {}).get(engine.name) or {}
     way = Cutover.from_json(plan.get("cutover"))
-    if engine.spec.cutover == GATED and way is not None and not way.gated:
+    if way is not None and way.refused(engine.spec.cutover):
         found.append(f"`cutover: gated` is not possible ({way.reason}): set `cutover: auto`")
     return found

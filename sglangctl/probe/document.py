@@ -27,7 +27,7 @@ from sglangctl.state.paths import Paths
 from sglangctl.switch.takeover import Takeover
 from sglangctl.util import os_errors
 from sglangctl.util.errors import Failed, Unusable
-from sglangctl.util.values import text, texts
+from sglangctl.util.values import mapping, text, texts
 
 T = TypeVar("T")
 REQUEST = Path("the request")
@@ -378,7 +378,7 @@ def _cutover(
     """How its switch would change over, as far as it can be told before the release is staged."""
     from sglangctl.switch import cutover_facts
 
-    venv = Path(str(request.get("kernels", {}).get(engine.name, {}).get("venv")))
+    venv = text(mapping(mapping(request.get("kernels")).get(engine.name)).get("venv"))
     flags = f"{paths.current(engine.name)}/flag-"
     shipped = [Path(one).name for one in request.get("files", {}) if one.startswith(flags)]
     return cutover_facts.chosen(engine, plan, venv, shipped, paths).to_json()

@@ -5,6 +5,12 @@ that serves needs a second: a process cannot move to another unit. So it starts 
 it takes over, the engine's name becomes an alias of that slot.
 
 The alias is not in /etc/systemd/system: `systemctl disable` of a slot deletes every link to it there.
+
+The name must never become the alias of a slot that runs while systemd still has a unit of that name, were
+it only because another unit refers to it. At a daemon-reload systemd may put the state of that unit (dead)
+over the slot's, and aborts when the slot's process ends (seen with 252; where it is fixed, the state is
+dropped: https://github.com/systemd/systemd/issues/38817). So an engine moves to its first slot while it
+does not run; between two slots the alias has no state of its own.
 """
 
 from __future__ import annotations
@@ -15,6 +21,7 @@ from pathlib import Path
 from sglangctl.state import ownership
 from sglangctl.state.files import link_atomic, sync_folder
 from sglangctl.state.paths import Paths, checked_name
+from sglangctl.systemd import systemctl
 from sglangctl.systemd.unit_names import engine_unit, slots
 
 
@@ -46,6 +53,25 @@ def put(name: str, unit: str, paths: Paths) -> None:
         _unlink(link)
     for other in _others(name, unit, paths):
         _unlink(paths.units / other)
+
+
+def move(name: str, unit: str, paths: Paths) -> None:
+    """The slot `unit`, whose file is there, takes the place of the unit of the engine's own name, also in
+    every target. The engine does not run."""
+    own = engine_unit(name)
+    for target in paths.units.glob("*.wants"):
+        if os.path.lexists(target / own):
+            link_atomic(target / unit, str(paths.units / unit))
+    put(name, unit, paths)
+    disable_others(name, unit, paths)
+
+
+def has_own_unit(name: str) -> bool:
+    """Whether systemd has the engine's name as a unit of its own, and not as an alias; True also where
+    systemd does not answer. Asks about what it has loaded, and loads nothing."""
+    own = engine_unit(checked_name(name))
+    found = systemctl.call("list-units", "--all", "--full", "--plain", "--no-legend", "--", own)
+    return not found.ok or own in found.stdout.split()
 
 
 def disable_others(name: str, unit: str, paths: Paths) -> None:

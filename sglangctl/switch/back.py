@@ -103,6 +103,8 @@ def leave_gate(
         return
     live.end(gate.in_slot(engine, way))
     if state.step == GATING:
+        if not state.came_from:
+            live.take_away(engine, paths)
         gate.close(engine, way, paths)
     else:
         _restored(engine, state, paths)

@@ -34,17 +34,27 @@ class Cutover:
 
     kind: str
     reason: str
+    stops: bool = True
+    """Something runs that it stops: who asks for a gate is refused where there is none."""
+    moves: bool = False
+    """It moves the engine to a slot on the way, so that the next switch can be gated."""
 
     @property
     def gated(self) -> bool:
         return self.kind == GATED
+
+    def refused(self, wanted: str) -> bool:
+        """Whether a switch is not what the inventory asks for, `wanted`."""
+        return wanted == GATED and self.stops and not self.gated
 
     @classmethod
     def from_json(cls, document: Any) -> Cutover | None:
         """From the probe's document, whatever it holds; None where it says nothing of it."""
         found = mapping(document)
         kind, reason = text(found.get("kind")), text(found.get("reason"))
-        return cls(kind, reason) if kind in (GATED, PLAIN) and reason else None
+        if kind not in (GATED, PLAIN) or not reason:
+            return None
+        return cls(kind, reason, found.get("stops") is not False, found.get("moves") is True)
 
     def to_json(self) -> Mapping[str, Any]:
         return asdict(self)
@@ -68,16 +78,23 @@ class Facts:
     """MemAvailable; None: it cannot be told."""
     hindered: Sequence[str] = ()
     """What else speaks against it on this host."""
+    single: str = ""
+    """The unit of the engine's own name, where the engine runs as that and is in no slot."""
 
 
 def decide(wanted: str, facts: Facts) -> Cutover:
-    """What a switch does. `gated` where it was asked for and is not possible has the reason too: it
-    is then refused."""
+    """What a switch does, and why."""
     if wanted == PLAIN:
         return Cutover(PLAIN, "the inventory says so")
     against = _against(facts)
     if against is not None:
-        return Cutover(PLAIN, against)
+        return Cutover(PLAIN, against, stops=facts.serves)
+    if facts.single:
+        # Only once it is down: see state/slots.py.
+        said = (
+            f"{facts.single} is in no slot yet: this switch moves it to one, the next can be gated"
+        )
+        return Cutover(PLAIN, said, moves=True)
     if facts.gate is None:
         return Cutover(GATED, "decided when the venv is there (expected: its SGLang has a gate)")
     return Cutover(GATED, _numbers(facts))

@@ -4,11 +4,10 @@ from __future__ import annotations
 
 import os
 from collections.abc import Sequence
-from pathlib import Path
 
 from sglangctl.free.model import Plan
 from sglangctl.proc import memory
-from sglangctl.state import slots
+from sglangctl.state import ownership, slots
 from sglangctl.state.config import EngineConfig
 from sglangctl.state.paths import Paths
 from sglangctl.switch import cutover
@@ -17,10 +16,10 @@ from sglangctl.systemd.unit_names import slots as slots_of
 
 
 def chosen(
-    engine: EngineConfig, plan: Plan, venv: Path, shipped: Sequence[str], paths: Paths
+    engine: EngineConfig, plan: Plan, venv: str | None, shipped: Sequence[str], paths: Paths
 ) -> cutover.Cutover:
-    """How a switch with this plan changes over. Read-only. `venv`: of the release; `shipped`: the files
-    of the release that its flags name."""
+    """How a switch with this plan changes over. Read-only. `venv`: of the release, None where it is not
+    known yet; `shipped`: the files of the release that its flags name."""
     reading = plan.situation.reading if plan.situation else None
     gpus = () if engine.preflight.device == "cpu" else reading.gpus if reading else None
     free_mib: dict[int, int] | None = None if gpus is None else {}
@@ -31,9 +30,11 @@ def chosen(
             free_mib = None
         else:
             free_mib[one.index] = one.memory_total_mib - one.memory_used_mib
+    own = engine_unit(engine.name)
     facts = cutover.Facts(
+        single=own if any(step.unit == own for step in plan.units_to_stop) else "",
         serves=bool(plan.units_to_stop or plan.containers_to_stop or plan.processes_to_end),
-        gate=cutover.has_gate(paths.root / str(venv).lstrip("/")),
+        gate=cutover.has_gate(paths.root / venv.lstrip("/")) if venv else None,
         ranks=engine.tensor_parallel,
         free_mib=free_mib,
         available_mib=memory.room_mib(),
@@ -46,9 +47,7 @@ UNSAFE = (
     "the gate is not used yet: systemd 252 can abort, and with it the host, once the engine's name has "
     "become an alias of the slot"
 )
-"""Seen in three of five container tests: "Code should not be reached at src/core/service.c:3651, function
-service_sigchld_event(). Aborting." when the slot's main process ended after the daemon-reload. No host is
-worth that. "" once there is another way; see docs/switch.md."""
+"""How that is kept from happening is in state/slots.py; "" once the container tests have shown it."""
 
 
 def hindrances(engine: EngineConfig, shipped: Sequence[str], paths: Paths) -> list[str]:
@@ -60,6 +59,9 @@ def hindrances(engine: EngineConfig, shipped: Sequence[str], paths: Paths) -> li
     if edited:
         found.append(f"a drop-in changes its unit: {', '.join(map(str, edited))}")
     link = slots.alias(name, paths)
+    others = [one for one in slots_of(name) if ownership.written_by_others(paths.units / one)]
+    if others:
+        found.append(f"{paths.units / others[0]} is somebody else's")
     if os.path.lexists(link) and not slots.is_alias(name, paths):
         found.append(f"{link} is somebody else's")
     if shipped:

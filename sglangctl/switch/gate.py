@@ -29,6 +29,7 @@ from sglangctl.switch import live
 from sglangctl.switch.outcome import BEGUN_S, Outcome, of_verdict
 from sglangctl.systemd import unit_run
 from sglangctl.systemd.unit import find
+from sglangctl.systemd.unit_names import slots as slots_of
 from sglangctl.util.errors import Failed
 from sglangctl.util.heartbeat import BEAT_S
 from sglangctl.util.values import mapping, text, whole
@@ -48,7 +49,7 @@ FLAG = "--gated-launch-port"
 
 @dataclass(frozen=True)
 class Gate:
-    """`unit`: the slot of the new engine; `before`: the unit that serves; `port`: where the new one
+    """`unit`: the slot of the new engine; `before`: that of the one before it; `port`: where the new one
     waits to be let in, 0 when that is over."""
 
     unit: str
@@ -86,8 +87,11 @@ class _Staged(Paths):
 
 
 def made(engine: EngineConfig, paths: Paths) -> Gate:
-    """A gate for the next start of this engine, at a port that is free now."""
-    return Gate(slots.free_slot(engine.name, paths), engine.unit, free_port(engine.listen))
+    """A gate for the next start of this engine, at a port that is free now. An engine that is in no slot
+    yet does not run, and moves to the first one."""
+    first, second = slots_of(engine.name)
+    before, unit = (second, first) if engine.unit == second else (first, second)
+    return Gate(unit, before, free_port(engine.listen))
 
 
 def free_port(listen: str) -> int:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from dataclasses import replace
 from pathlib import Path
 
 from sglangctl.state import ownership, release, slots
@@ -49,6 +50,20 @@ def put_unit(engine: EngineConfig, digest: str, paths: Paths) -> None:
         stale = True
     if stale:
         reload()
+
+
+def move_to_slot(engine: EngineConfig, slot: str, digest: str, paths: Paths) -> EngineConfig:
+    """The engine, which does not run, in `slot` from now on, with the unit of release `digest`. Failed
+    where it runs all the same: see state/slots.py."""
+    for one in (engine.unit, slot):
+        unit = find(one)
+        if unit is not None and not unit.down:
+            raise Failed(f"{one} is {unit.active}, and cannot be moved to a slot: deploy again")
+    text = (paths.releases(engine.name) / digest / "sglang.service").read_bytes()
+    write_atomic(paths.units / slot, text, 0o644)
+    slots.move(engine.name, slot, paths)
+    reload()
+    return replace(engine, unit=slot)
 
 
 def take_away(engine: EngineConfig, paths: Paths) -> None:

@@ -14,7 +14,6 @@ import time
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
-from pathlib import Path
 from types import FrameType
 from typing import Callable
 
@@ -31,6 +30,7 @@ from sglangctl.state.config import (
     load_engine,
     load_engines,
     load_host,
+    located,
 )
 from sglangctl.state.files import link_atomic
 from sglangctl.state.lock import locked
@@ -47,7 +47,7 @@ from sglangctl.switch.present import COMMITTING, here, possible, with_known
 from sglangctl.switch.takeover import Takeover, hand_over
 from sglangctl.systemd import systemctl
 from sglangctl.systemd.unit import UP, find
-from sglangctl.util import os_errors
+from sglangctl.util import os_errors, values
 from sglangctl.util.errors import Failed
 from sglangctl.weights import page_cache
 
@@ -172,10 +172,10 @@ def switch(
         raise Failed("nothing was changed. " + "\n".join(free.plan_lines(plan)), status=3)
     state = _recorded(engine, plan, record.say, paths)
     state = replace(state, to=to, policy=policy, reason=reason or None, config=config)
-    venv = Path(str(release.manifest(engine.name, to, paths).get("venv")))
+    venv = values.text(release.manifest(engine.name, to, paths).get("venv"))
     shipped = release.shipped(engine.name, to, paths)
     chosen = cutover_facts.chosen(engine, plan, venv, shipped, paths)
-    if engine.cutover == cutover.GATED and not chosen.gated:
+    if chosen.refused(engine.cutover):
         raise Failed(f"nothing was changed. `cutover: gated` is not possible: {chosen.reason}")
     if chosen.gated:
         state = replace(state, gate=gate.made(engine, paths).document())
@@ -194,15 +194,16 @@ def switch(
             hand_over(old, engine, paths, record.say)
     try:
         try:
-            _forward(engine, plan, state, paths, record)
+            _forward(engine, plan, state, paths, record, chosen.moves)
         except AtGate as crowded:
             if engine.cutover == cutover.GATED or crowded.cause not in cutover.CROWDED:
                 raise
             record.say(f"beside what serves it has no room ({crowded.cause}): cutover: plain")
             back.leave_gate(engine, replace(state, step=GATING), paths, record.say)
             state = replace(state, gate=None)
-            _forward(engine, plan, state, paths, record)
+            _forward(located(engine, paths), plan, state, paths, record)
     except (Failed, OSError) as failure:
+        engine = located(engine, paths)
         state, ended = _with_fallbacks(engine, plan, fallbacks, state, failure, paths, record)
         if isinstance(ended, AtGate):
             _untouched(engine, state, ended, paths, record)
@@ -253,19 +254,30 @@ def _recorded(engine: EngineConfig, plan: Plan, say: Say, paths: Paths) -> State
     return with_known(engine.name, present, paths)
 
 
-def _forward(engine: EngineConfig, plan: Plan, state: State, paths: Paths, record: Record) -> None:
-    """From what runs now to the committed release. Failed where that is not possible."""
+def _forward(
+    engine: EngineConfig,
+    plan: Plan,
+    state: State,
+    paths: Paths,
+    record: Record,
+    moves: bool = False,
+) -> None:
+    """From what runs now to the committed release; `moves`: in a slot. Failed where that is not
+    possible."""
     live.enable_resume()
     way = gate.Gate.of(state.gate)
     if way is not None:
         _step(engine, state, GATING, paths, record)
+        if engine.unit != way.before:
+            digest = state.came_from or str(state.to)
+            engine = live.move_to_slot(engine, way.before, digest, paths)
         plan = _at_the_gate(engine, way, plan, state, paths, record)
     _step(engine, state, FREEING, paths, record)
     freed = free.execute(_kept_enabled(plan), record.say, record.emit)
     if not freed.ok:
         raise Failed(freed.sentence, status=freed.status)
     live.cancel_start(engine)
-    _bring_up(engine, state, paths, record)
+    _bring_up(engine, state, paths, record, moves)
 
 
 def _step(engine: EngineConfig, state: State, step: str, paths: Paths, record: Record) -> None:
@@ -273,15 +285,25 @@ def _step(engine: EngineConfig, state: State, step: str, paths: Paths, record: R
     record.emit("step", name="step", step=step)
 
 
-def _bring_up(engine: EngineConfig, state: State, paths: Paths, record: Record) -> None:
-    """From free GPUs to the committed release. NotKept when it does not come to serve."""
+def _bring_up(
+    engine: EngineConfig, state: State, paths: Paths, record: Record, moves: bool = False
+) -> None:
+    """From free GPUs to the committed release; `moves`: in a slot. NotKept when it does not come to
+    serve."""
     say, to = record.say, str(state.to)
     _step(engine, state, MOVING, paths, record)
     if state.config is not None:
         put_config(engine.name, state.config, paths)
+    if moves:
+        engine = live.move_to_slot(engine, slots.free_slot(engine.name, paths), to, paths)
     way = gate.Gate.of(state.gate)
     if way is not None:
         engine = gate.in_slot(engine, way)
+        if way.waits and slots.has_own_unit(engine.name):
+            say(f"{engine.unit} is started anew: systemd has a unit of the engine's own name")
+            live.end(engine)
+            way = replace(way, port=0)
+            state = replace(state, gate=way.document())
         gate.take_log(engine.name, paths)
     old = state.came_from
     live.put_live(engine, to, old, paths)

@@ -8,10 +8,12 @@ from pathlib import Path
 
 import pytest
 
+from sglangctl.proc.command import Result
 from sglangctl.state import slots
 from sglangctl.state.config import load_engine
 from sglangctl.state.paths import Paths
 from sglangctl.switch import remove
+from sglangctl.systemd import systemctl
 from sglangctl.util.errors import Failed
 from tests.support.engine_config import ENGINE
 from tests.support.unit_files import OURS
@@ -54,6 +56,41 @@ def test_it_takes_turns_in_its_slots_and_comes_back(paths: Paths) -> None:
     assert slots.live_unit("tiny", paths) == OWN
     assert os.listdir(paths.units) == [OWN]
     assert os.listdir(paths.aliases) == []
+
+
+def test_a_move_takes_the_name_and_what_starts_it_at_boot_along(paths: Paths) -> None:
+    there(paths, OWN, A)
+    wants = paths.units / "multi-user.target.wants"
+    wants.mkdir()
+    (wants / OWN).symlink_to(paths.units / OWN)
+    slots.move("tiny", A, paths)
+    assert slots.live_unit("tiny", paths) == A
+    assert os.listdir(wants) == [A]
+    assert os.readlink(wants / A) == str(paths.units / A)
+    slots.move("tiny", A, paths)
+    assert os.listdir(wants) == [A]
+    (wants / A).unlink()
+    there(paths, OWN)
+    slots.move("tiny", B, paths)
+    assert os.listdir(wants) == [], "what did not start at boot does not now"
+
+
+@pytest.mark.parametrize(
+    ("result", "own"),
+    [
+        # As systemd 252 answers: dead, running, a name that others refer to; nothing of that id.
+        (Result(0, "sglang-tiny.service loaded inactive dead SGLang engine tiny\n", ""), True),
+        (Result(0, "sglang-tiny.service loaded active running SGLang engine tiny\n", ""), True),
+        (Result(0, "sglang-tiny.service not-found inactive dead sglang-tiny.service\n", ""), True),
+        (Result(0, "", ""), False),
+        (Result(1, "", "Failed to connect to bus"), True),
+    ],
+)
+def test_whether_systemd_has_the_name_as_a_unit_of_its_own(
+    monkeypatch: pytest.MonkeyPatch, result: Result, own: bool
+) -> None:
+    monkeypatch.setattr(systemctl, "call", lambda *arguments: result)
+    assert slots.has_own_unit("tiny") is own
 
 
 def test_a_cut_leaves_the_name_on_one_of_the_two(

@@ -47,6 +47,23 @@ def test_plain_says_what_speaks_against_a_gate(wanted: str, facts: Facts, reason
     assert reason in found.reason
 
 
+def test_an_engine_in_no_slot_moves_to_one_where_nothing_else_speaks_against_a_gate() -> None:
+    single = replace(GOOD, single="sglang-x.service")
+    found = decide(AUTO, single)
+    assert (found.kind, found.moves) == (PLAIN, True)
+    assert "sglang-x.service" in found.reason
+    assert not decide(PLAIN, single).moves
+    assert not decide(AUTO, replace(single, gate=False)).moves
+
+
+def test_a_gate_is_missed_only_where_something_would_be_stopped_for_the_want_of_it() -> None:
+    assert decide(GATED, replace(GOOD, gate=False)).refused(GATED)
+    assert decide(GATED, replace(GOOD, single="sglang-x.service")).refused(GATED)
+    assert not decide(GATED, replace(GOOD, serves=False)).refused(GATED)
+    assert not decide(GATED, GOOD).refused(GATED)
+    assert not decide(AUTO, replace(GOOD, gate=False)).refused(AUTO)
+
+
 def test_what_is_asked_for_is_done(tmp_path: Path) -> None:
     assert decide(PLAIN, GOOD) == Cutover(PLAIN, "the inventory says so")
     assert decide(GATED, GOOD).gated
@@ -74,4 +91,9 @@ def test_the_gate_is_looked_for_in_the_venv(tmp_path: Path) -> None:
 )
 def test_what_a_host_says_is_checked(document: object) -> None:
     assert Cutover.from_json(document) is None
-    assert Cutover.from_json(Cutover(GATED, "x").to_json()) == Cutover(GATED, "x")
+    for found in (
+        Cutover(GATED, "x"),
+        Cutover(PLAIN, "x", stops=False),
+        Cutover(PLAIN, "x", True, True),
+    ):
+        assert Cutover.from_json(found.to_json()) == found

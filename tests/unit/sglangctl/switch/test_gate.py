@@ -95,10 +95,6 @@ def test_the_state_names_it_and_what_is_no_gate_is_none() -> None:
         assert Gate.of(found) is None
 
 
-def test_it_is_not_used_before_the_end_of_systemd_is_understood(paths: Paths) -> None:
-    assert cutover_facts.hindrances(ENGINE, (), paths) == [cutover_facts.UNSAFE]
-
-
 def test_what_speaks_against_it_on_a_host(paths: Paths, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(cutover_facts, "UNSAFE", "")
 
@@ -122,3 +118,20 @@ def test_what_speaks_against_it_on_a_host(paths: Paths, monkeypatch: pytest.Monk
     make(paths, "etc/systemd/system/sglang-kimi_a.service", OURS)
     link.symlink_to(paths.units / "sglang-kimi_a.service")
     assert len(said()) == 1
+    other = make(
+        paths, "etc/systemd/system/sglang-kimi_b.service", "[Service]\nExecStart=/bin/true\n"
+    )
+    assert said()[1] == f"{other} is somebody else's"
+
+
+@pytest.mark.parametrize(
+    ("now", "unit", "before"),
+    [
+        ("sglang-kimi.service", "sglang-kimi_b.service", "sglang-kimi_a.service"),
+        ("sglang-kimi_a.service", "sglang-kimi_b.service", "sglang-kimi_a.service"),
+        ("sglang-kimi_b.service", "sglang-kimi_a.service", "sglang-kimi_b.service"),
+    ],
+)
+def test_it_is_between_the_two_slots(paths: Paths, now: str, unit: str, before: str) -> None:
+    made = gate.made(replace(ENGINE, unit=now), paths)
+    assert (made.unit, made.before) == (unit, before)

@@ -36,6 +36,7 @@ from sglangctl.switch import (
 )
 from sglangctl.switch.configure import engine_of
 from sglangctl.switch.ended import Cancelled, Stopped
+from sglangctl.switch.gate import GATING
 from sglangctl.switch.journal import Record
 from sglangctl.switch.outcome import Outcome
 from sglangctl.switch.transaction import ALL_STEPS, COMMITTING, STEPS, Wanted
@@ -48,6 +49,7 @@ from tests.support.units import unit
 
 OLD, NEW = "a" * 64, "b" * 64
 SLOTS = ("sglang-tiny_a.service", "sglang-tiny_b.service")
+MOVE = slots.move
 UNIT, WATCH, VLLM = "sglang-tiny.service", "sglang-watch@tiny.service", "vllm.service"
 BOX = ContainerStep("c" * 64, "vllm-box", "docker", "no", ())
 PORT_BEFORE, PORT_AFTER = 30000, 30007
@@ -89,6 +91,8 @@ class Machine:
     """Switches start the new engine at its gate, beside what serves."""
     at_gate: Outcome | None = None
     """Of every start that does not come to its gate."""
+    own: bool = True
+    """systemd has the engine's name as a unit of its own: others refer to it."""
 
     def record(self) -> Record:
         made = Record(self.paths.root / f"journal-{self.starts}.jsonl")
@@ -97,6 +101,7 @@ class Machine:
 
     def systemctl(self, *arguments: str, timeout_s: float = 0) -> Result:
         units = [word for word in arguments[1:] if word.endswith(".service")]
+        self.reload(arguments[0] == "daemon-reload")
         if arguments[0] in ("start", "restart"):
             if self.slow:
                 self.queued |= set(units)
@@ -113,6 +118,13 @@ class Machine:
         elif arguments[0] == "disable":
             self.enabled -= set(units)
         return Result(0, "", "")
+
+    def reload(self, now: bool = True) -> None:
+        """What would end systemd: the dead state of the name's own unit over that of a slot that runs.
+        Somebody else may reload at any moment."""
+        assert not (self.own and self.unit in self.running and self.unit in SLOTS)
+        if now:
+            self.own = self.unit == UNIT
 
     def find(self, name: str) -> Unit:
         state = "active" if name in self.running else "inactive"
@@ -136,15 +148,24 @@ class Machine:
 
     def begin_at_gate(self, engine: EngineConfig, way: gate.Gate, to: str, paths: Paths) -> None:
         assert way.before in self.running or not self.running & {UNIT, *SLOTS}
+        assert slots.live_unit("tiny", paths) == way.before
         (paths.units / way.unit).write_text(f"{OURS}# {to}\n")
         live.put_switch_drop_in(way.unit, b"", paths)
+        self.reload()
         self.running.add(way.unit)
+
+    def move(self, name: str, unit: str, paths: Paths) -> None:
+        """A target's link to the name becomes one to the slot."""
+        self.enabled |= {unit} if UNIT in self.enabled else set()
+        MOVE(name, unit, paths)
 
     def disable_others(self, name: str, unit: str, paths: Paths) -> None:
         self.enabled -= {UNIT, *SLOTS} - {unit}
 
     def changing_over(self, *_: Any) -> cutover.Cutover:
-        return cutover.Cutover(cutover.GATED if self.gated else cutover.PLAIN, "a test")
+        single = UNIT in self.running
+        kind = cutover.GATED if self.gated and not single else cutover.PLAIN
+        return cutover.Cutover(kind, "a test", moves=self.gated and single)
 
     def free(self, plan: Plan, say: Any, emit: Any = None) -> FreeResult:
         assert not any(step.disable for step in plan.units_to_stop), "only the commit disables"
@@ -180,6 +201,7 @@ class Machine:
     def reboot(self) -> None:
         """What a boot does: the drop-in in /run is gone, resume runs, then what is enabled starts."""
         self.running.clear()
+        self.own = self.unit == UNIT
         shutil.rmtree(self.paths.root / "run", ignore_errors=True)
         transaction.at_boot("tiny", self.paths)
         # A target's link to the engine's own name means whatever that is an alias of.
@@ -195,7 +217,7 @@ class Machine:
 
     @property
     def no_restarts(self) -> Path:
-        return self.paths.root / f"run/systemd/system/{UNIT}.d/50-sglangctl-switch.conf"
+        return self.paths.root / f"run/systemd/system/{self.unit}.d/50-sglangctl-switch.conf"
 
     @property
     def state(self) -> release.State:
@@ -227,6 +249,8 @@ def machine(paths: Paths, monkeypatch: pytest.MonkeyPatch) -> Machine:
     monkeypatch.setattr(transaction.disabling, "find", lambda name: None)  # type: ignore[attr-defined]
     monkeypatch.setattr(cutover_facts, "chosen", made.changing_over)
     monkeypatch.setattr(slots, "disable_others", made.disable_others)
+    monkeypatch.setattr(slots, "move", made.move)
+    monkeypatch.setattr(slots, "has_own_unit", lambda name: made.own)
     monkeypatch.setattr(gate, "begin", made.begin_at_gate)
     monkeypatch.setattr(gate, "wait", lambda *_: made.at_gate)
     monkeypatch.setattr(gate, "let_in", lambda *_: None)
@@ -262,17 +286,20 @@ def config(paths: Paths, port: int, **more: Any) -> str:
 
 
 def ran_before(machine: Machine, what: str, **more: Any) -> Wanted:
-    """The host before the switch: our release OLD, a vLLM of somebody else (a unit or a container),
-    or nothing."""
+    """The host before the switch: our release OLD (in the unit of its own name, or in a slot), a vLLM of
+    somebody else (a unit or a container), or nothing."""
     if what == "vllm":
         more["replaces"] = [VLLM]
     wanted = Wanted("tiny", NEW, config=config(machine.paths, PORT_AFTER, **more))
-    if what == "ours":
+    if what in OURS_BEFORE:
+        here = UNIT if what == "ours" else SLOTS[0]
         config(machine.paths, PORT_BEFORE, **more)
         link_atomic(machine.paths.current("tiny"), f"releases/{OLD}")
-        (machine.paths.units / UNIT).write_text(f"{OURS}# {OLD}\n")
-        machine.running |= {UNIT, WATCH}
-        machine.enabled |= {UNIT, WATCH}
+        (machine.paths.units / here).write_text(f"{OURS}# {OLD}\n")
+        slots.put("tiny", here, machine.paths)
+        machine.own = what == "ours"
+        machine.running |= {here, WATCH}
+        machine.enabled |= {here, WATCH}
     else:
         machine.paths.engine_json("tiny").unlink()
     if what == "vllm":
@@ -283,24 +310,33 @@ def ran_before(machine: Machine, what: str, **more: Any) -> Wanted:
     return wanted
 
 
-SIDES: dict[str, set[str]] = {"ours": {OLD}, "vllm": {VLLM}, "box": {BOX.name}, "nothing": set()}
-SIDES_BEFORE = ("ours", "vllm", "box")
-BOOTS = {"ours": {UNIT}, "vllm": {VLLM}, "box": set()}
+SIDES: dict[str, set[str]] = {
+    "ours": {OLD},
+    "slot": {OLD},
+    "vllm": {VLLM},
+    "box": {BOX.name},
+    "nothing": set(),
+}
+OURS_BEFORE = ("ours", "slot")
+SIDES_BEFORE = (*OURS_BEFORE, "vllm", "box")
+BEFORE_A_GATE = ("slot", "vllm", "box")
+"""Beside which a new engine can wait at its gate."""
 
 
 def settled(machine: Machine, what: str) -> None:
     """The side from before serves, starts at boot, and nothing of the switch is left."""
     assert machine.serving() == SIDES[what]
-    assert machine.live == (OLD if what == "ours" else None)
-    assert (machine.paths.units / UNIT).exists() == (what == "ours")
-    assert machine.enabled - {live.RESUME, WATCH} == BOOTS[what]
+    ours = what in OURS_BEFORE
+    assert machine.live == (OLD if ours else None)
+    boots = {machine.unit} if ours else {VLLM} if what == "vllm" else set()
+    assert machine.enabled - {live.RESUME, WATCH} == boots
     assert not list(machine.paths.root.glob("run/systemd/system/*/*"))
-    assert [path.name for path in slots.files("tiny", machine.paths) if path.exists()] == (
-        [UNIT] if what == "ours" else []
-    )
+    there = {path.name for path in slots.files("tiny", machine.paths) if os.path.lexists(path)}
+    assert there == ({machine.unit, UNIT} if machine.unit in SLOTS else {UNIT} if ours else set())
     assert machine.state.phase == "back"
     assert machine.state.gate is None
-    if what == "ours":
+    if ours:
+        assert (machine.paths.units / machine.unit).read_text() == f"{OURS}# {OLD}\n"
         assert machine.port == PORT_BEFORE
         assert machine.allowed, "the old engine runs on, and must restart by itself again"
 
@@ -333,24 +369,49 @@ def test_a_release_that_waited_at_its_gate_is_kept_in_its_slot(machine: Machine,
     machine.gated = True
     transaction.begin(wanted, machine.paths, machine.record())
     committed(machine)
-    assert machine.unit == SLOTS[0]
-    assert machine.starts == 0, "it was let in, and not started"
+    if what == "ours":
+        assert (machine.unit, machine.starts) == (SLOTS[0], 1), "moved while nothing ran"
+    else:
+        assert machine.unit == SLOTS[1]
+        assert machine.starts == 0, "it was let in, and not started"
+    now, then = machine.unit, next(one for one in SLOTS if one != machine.unit)
+    machine.starts = 0
     stage(machine.paths, "c" * 64)
     again = Wanted("tiny", "c" * 64, config=wanted.config)
     machine.good.add("c" * 64)
     transaction.begin(again, machine.paths, machine.record())
     assert machine.serving() == {"c" * 64}
-    assert machine.unit == SLOTS[1]
-    assert machine.enabled - {live.RESUME} == {SLOTS[1], WATCH}
+    assert (machine.unit, machine.starts) == (then, 0)
+    assert machine.enabled - {live.RESUME} == {then, WATCH}
     machine.gated = False
     stage(machine.paths, OLD)
     transaction.begin(replace(wanted, to=OLD), machine.paths, machine.record())
     assert machine.serving() == {OLD}
-    assert machine.unit == SLOTS[1], "a plain switch stays where it is"
+    assert machine.unit == then != now, "a plain switch stays where it is"
+
+
+def test_a_name_that_is_no_alias_ends_the_gate_before_systemd_reads_it(
+    machine: Machine, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    wanted = ran_before(machine, "slot")
+    machine.gated = True
+    monkeypatch.setattr(slots, "has_own_unit", lambda name: True)
+    transaction.begin(wanted, machine.paths, machine.record())
+    committed(machine)
+    assert machine.starts == 1, "ended, and started when the name was its alias"
+    assert any("unit of the engine's own name" in line for line in machine.said)
+
+
+def test_an_engine_that_runs_is_not_moved(machine: Machine) -> None:
+    ran_before(machine, "ours")
+    engine = load_engine("tiny", machine.paths)
+    with pytest.raises(Failed, match=f"{UNIT} is active"):
+        live.move_to_slot(engine, SLOTS[0], OLD, machine.paths)
+    assert machine.unit == UNIT
 
 
 @pytest.mark.parametrize("rollback", [True, False])
-@pytest.mark.parametrize("what", SIDES_BEFORE)
+@pytest.mark.parametrize("what", BEFORE_A_GATE)
 def test_what_does_not_come_to_its_gate_stops_nothing(
     machine: Machine, what: str, rollback: bool
 ) -> None:
@@ -368,7 +429,7 @@ def test_what_does_not_come_to_its_gate_stops_nothing(
     settled(machine, what)
 
 
-@pytest.mark.parametrize("what", SIDES_BEFORE)
+@pytest.mark.parametrize("what", BEFORE_A_GATE)
 def test_where_there_is_no_room_beside_what_serves_that_is_stopped_first(
     machine: Machine, what: str
 ) -> None:
@@ -377,19 +438,19 @@ def test_where_there_is_no_room_beside_what_serves_that_is_stopped_first(
     machine.at_gate = Outcome("failed", "it failed", {"cause": "gpu-out-of-memory"})
     transaction.begin(wanted, machine.paths, machine.record())
     committed(machine)
-    assert machine.unit == UNIT
+    assert machine.unit == (SLOTS[0] if what == "slot" else UNIT)
     assert any("no room (gpu-out-of-memory): cutover: plain" in line for line in machine.said)
 
 
 def test_a_fallback_is_tried_at_the_gate_as_well(machine: Machine) -> None:
-    wanted = with_fallbacks(machine, "ours")
+    wanted = with_fallbacks(machine, "slot")
     machine.gated, machine.cause = True, "gpu-out-of-memory"
     failed = Outcome("failed", "it failed while connecting", {"cause": "nccl-error"})
     machine.at_gate = failed
     with pytest.raises(Failed, match="nothing was stopped for it") as told:
         transaction.begin(wanted, machine.paths, machine.record())
     assert str(told.value).count("fallback") == 2
-    settled(machine, "ours")
+    settled(machine, "slot")
 
 
 @pytest.mark.parametrize("gated", [False, True], ids=["plain", "gated"])
@@ -486,7 +547,7 @@ def test_the_plan_and_the_switch_say_the_same_way_back(
     transaction.begin(wanted, machine.paths, machine.record())
     assert told in machine.said
     if rollback:
-        sides = {"ours": OLD[:12], "vllm": VLLM, "box": BOX.name}
+        sides = {"ours": OLD[:12], "slot": OLD[:12], "vllm": VLLM, "box": BOX.name}
         assert sides.get(what, "nothing ran before it") in told
     else:
         assert "`rollback: false`" in told
@@ -596,8 +657,15 @@ CUTS = [*((step, False) for step in STEPS), *((step, True) for step in ALL_STEPS
 
 
 @pytest.mark.parametrize("after", [resumed, Machine.reboot], ids=["killed", "power cut"])
-@pytest.mark.parametrize("what", SIDES_BEFORE)
-@pytest.mark.parametrize(("step", "gated"), CUTS)
+@pytest.mark.parametrize(
+    ("what", "step", "gated"),
+    [
+        (what, step, gated)
+        for what in SIDES_BEFORE
+        for step, gated in CUTS
+        if step != GATING or what in BEFORE_A_GATE
+    ],
+)
 def test_a_cut_at_any_step_ends_with_the_side_that_counts(
     machine: Machine, step: str, gated: bool, what: str, after: Comes
 ) -> None:
@@ -725,7 +793,7 @@ def test_a_commit_enables_again_what_somebody_disabled(machine: Machine) -> None
     transaction.begin(ran_before(machine, "ours"), machine.paths, machine.record())
     machine.enabled.clear()
     transaction.commit("tiny", NEW, machine.paths)
-    assert machine.enabled >= {UNIT, WATCH}
+    assert machine.enabled >= {machine.unit, WATCH}
     release.write_state("tiny", replace(machine.state, phase="stopped"), machine.paths)
     machine.enabled.clear()
     transaction.commit("tiny", NEW, machine.paths)
@@ -833,7 +901,7 @@ def test_a_fallback_that_serves_is_kept(machine: Machine, what: str, good: str) 
     machine.good = {OLD, good}
     transaction.begin(wanted, machine.paths, machine.record())
     assert machine.tried == [NEW, LESS, LEAST][: 2 + (good == LEAST)]
-    assert machine.serving() == {good} and machine.enabled >= {UNIT, WATCH}
+    assert machine.serving() == {good} and machine.enabled >= {machine.unit, WATCH}
     assert VLLM not in machine.enabled and not machine.no_restarts.exists()
     name = "less" if good == LESS else "least"
     assert machine.state.phase == "live"
