@@ -1,5 +1,5 @@
 """Run a command with one user's rights, in the sandbox of `hardening: strict`: code of others, which
-root must not run. Its output goes where ours goes.
+root must not run. Its output is copied to ours.
 
 With --build the user is the one that installs and builds, and --writable names folders that it
 fills: its own while the command runs, then root's, writable for nobody else.
@@ -45,6 +45,8 @@ def run(args: argparse.Namespace) -> int:
             ended = confined.run(
                 args.command, args.user, limit_s=limit_s, writable=folders, streamed=True
             )
+    except BrokenPipeError:
+        return 128 + signal.SIGPIPE  # it was ended: who waits for it must not go on
     except KeyError:
         raise Unusable(f"there is no user {args.user} on this host") from None
     if ended.returncode is None:

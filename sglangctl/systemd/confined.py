@@ -2,10 +2,14 @@
 
 Where systemd is not the init of the machine (a container, Slurm) there is no sandbox: the command
 then has that user's rights and cannot gain others.
+
+It never gets a descriptor of ours but pipes: from root's terminal it could read what root types. And
+nothing of it runs on when it has ended.
 """
 
 from __future__ import annotations
 
+import ctypes
 import itertools
 import json
 import os
@@ -16,6 +20,7 @@ import subprocess
 import sys
 import tempfile
 import threading
+import time
 from collections import deque
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
@@ -23,7 +28,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import IO
 
+from sglangctl.proc import procfs
 from sglangctl.systemd import systemctl
+from sglangctl.util.terminal import escaped
 
 SANDBOX = {
     "NoNewPrivileges": ("yes",),
@@ -59,6 +66,12 @@ LONGEST = 256 * 1024
 """Bytes of a line that is told; a longer one comes in pieces."""
 GRACE_S = 30.0
 """Until systemd ends what we could not."""
+OUTPUT_S = 2.0
+"""For what is left of its output, once it has ended."""
+SLOW_S = 60.0
+"""The same, where our own reader may be slow."""
+SUBREAPER = 36
+"""PR_SET_CHILD_SUBREAPER of prctl(2): who is orphaned below us becomes our child."""
 TIMED_OUT = 124
 """As timeout(1) has it."""
 # The unit's main process. What it is to run comes over standard input, because arguments are there
@@ -97,7 +110,8 @@ def run(
 
     + environment: all of it but HOME, which is a folder that is deleted; None: what is KEPT of ours
     + writable: folders; the user's rights still count
-    + streamed: output goes where ours goes, instead of into the answer
+    + streamed: output is copied to ours (to a terminal with its control characters written out),
+      instead of into the answer. BrokenPipeError where nobody reads that any more
     + tell: called with each line of its standard output, which then is not in the answer. What it
       raises ends the run and is raised here
     + unit: more properties of the unit, `NAME=VALUE`
@@ -181,21 +195,22 @@ def _run(
     given: bytes = b"",
     tell: Callable[[bytes], None] | None = None,
 ) -> Ended:
-    target = None if streamed else subprocess.PIPE
+    uid = rights.get("user")  # None: our own, or a unit's
+    if isinstance(uid, int):
+        _adopt_orphans(True)
     process = subprocess.Popen(  # type: ignore[call-overload]
         list(argv),
         stdin=subprocess.PIPE,
-        stdout=target,
-        stderr=target,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
         env=env,
         start_new_session=True,
         umask=0o022,
         **rights,
     )
     readers = [
-        _Reader(stream, process.pid, told)
-        for stream, told in ((process.stdout, tell), (process.stderr, None))
-        if stream
+        _Reader(stream, process.pid, _copy_to(number) if streamed else told)
+        for number, stream, told in ((1, process.stdout, tell), (2, process.stderr, None))
     ]
     status: int | None = None
     try:
@@ -211,7 +226,25 @@ def _run(
         if status is None:
             os.killpg(process.pid, signal.SIGKILL)
             process.wait()
-    return Ended(status, *(reader.text() for reader in readers))
+        if isinstance(uid, int):
+            _end_strays(uid)
+            _adopt_orphans(False)
+    left_s = SLOW_S if streamed else OUTPUT_S
+    return Ended(status, *(reader.text(left_s) for reader in readers))
+
+
+def _copy_to(number: int) -> Callable[[bytes], None]:
+    """Writes each line to a descriptor of ours."""
+    shown = os.isatty(number)
+
+    def copy(line: bytes) -> None:
+        if shown:
+            text = escaped(line.rstrip(b"\n").decode("utf-8", "backslashreplace"))
+            line = text.encode() + (b"\n" if line.endswith(b"\n") else b"")
+        while line:
+            line = line[os.write(number, line) :]
+
+    return copy
 
 
 class _Reader(threading.Thread):
@@ -239,12 +272,34 @@ class _Reader(threading.Thread):
             with suppress(ProcessLookupError):
                 os.killpg(self._session, signal.SIGKILL)
 
-    def text(self) -> bytes:
+    def text(self, left_s: float) -> bytes:
         # What a process that left the session holds open is not waited for.
-        self.join(timeout=2.0)
+        self.join(left_s)
         if self._failed is not None:
             raise self._failed
         return b"".join(self._parts.copy())
+
+
+def _adopt_orphans(wanted: bool) -> None:
+    ctypes.CDLL(None).prctl(SUBREAPER, int(wanted), 0, 0, 0)
+
+
+def _end_strays(uid: int) -> None:
+    """End what has left the session of a command that ran as `uid`. A unit's end does that; here it
+    would go on writing into files that are root's by then."""
+    end = time.monotonic() + GRACE_S
+    while (strays := _strays(uid)) and time.monotonic() < end:
+        for pid in strays:
+            os.kill(pid, signal.SIGKILL)
+            os.waitpid(pid, 0)
+
+
+def _strays(uid: int) -> list[int]:
+    """Children of ours that we did not start: of `uid`, and in another session."""
+    ours, session = os.getpid(), os.getsid(0)
+    found = (procfs.stat(pid) for pid in procfs.pids())
+    children = (one for one in found if one and one.ppid == ours and one.session != session)
+    return [one.pid for one in children if procfs.uid(one.pid) == uid]
 
 
 def _rights(user: str | None) -> dict[str, object]:
