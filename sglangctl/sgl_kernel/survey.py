@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from sglangctl.sgl_kernel import common
+from sglangctl.util import os_errors
 from sglangctl.util.errors import Unusable
 
 
@@ -59,6 +60,6 @@ def survey(root: Path, sm: str | None, everything: bool = False) -> dict[str, An
             document["checked"] = stamp.read(venv)
             seen = inspect.inspect_installed(venv, arch, document["cuobjdump"], everything)
             document["installed"] = asdict(seen)
-        except Unusable as error:
-            problems.append(str(error))
+        except (Unusable, OSError) as error:
+            problems.append(os_errors.describe(error))
     return document

@@ -159,7 +159,7 @@ def _added(site: Path) -> list[Path]:
             continue
         entries = [line.strip() for line in lines]
         found += [site / word for word in entries if word and not word.startswith(("#", "import"))]
-    return [folder for folder in found if folder.is_dir()]
+    return [folder for folder in found if os.path.isdir(folder)]  # which takes any name
 
 
 def dist_infos(site: Path) -> dict[str, list[Path]]:

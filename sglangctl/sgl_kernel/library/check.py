@@ -26,6 +26,7 @@ from sglangctl.sgl_kernel.library.translations import (
 from sglangctl.sgl_kernel.venv import Torch, Venv
 from sglangctl.systemd import confined
 from sglangctl.util import os_errors
+from sglangctl.util.values import mapping
 
 TIMEOUT_S = 300.0
 """Importing torch from a cold disk takes a minute; the operation under a second."""
@@ -135,8 +136,8 @@ def judge(
     said: dict[str, object] = {}
     for line in answers.splitlines():
         try:
-            said.update(json.loads(line))
-        except ValueError:
+            said.update(mapping(json.loads(line)))
+        except (ValueError, RecursionError):
             continue
     stage = str(said.get("stage", "start"))
     facts = Check(

@@ -93,14 +93,17 @@ def python_fits(tags: Sequence[str], version: tuple[int, int]) -> bool:
 
 
 def record(dist_info: Path) -> Iterator[tuple[str, int | None]]:
-    """(path, bytes) of each line of RECORD; nothing when it cannot be read."""
+    """(path, bytes) of each line of RECORD, as far as it can be read."""
     try:
         text = read_text(dist_info / "RECORD")
     except OSError:
         return
-    for row in csv.reader(text.splitlines()):
-        if len(row) >= 3:
-            yield row[0], digits(row[2])
+    try:
+        for row in csv.reader(text.splitlines()):
+            if len(row) >= 3:
+                yield row[0], digits(row[2])
+    except csv.Error:
+        return  # a field longer than any name
 
 
 def leftovers(site: Path, dist_info: Path) -> list[str]:
@@ -137,7 +140,7 @@ def editable_source(dist_info: Path) -> str | None:
         document = json.loads(read_text(dist_info / "direct_url.json"))
         if document.get("dir_info", {}).get("editable"):
             return str(document.get("url", "a source tree"))
-    except (OSError, ValueError, AttributeError):
+    except (OSError, ValueError, AttributeError, RecursionError):
         pass
     names = [name for name, _ in record(dist_info)]
     if any(re.match(r"_\w+_editable\.(?:py|pth)$|__editable__", name) for name in names):
@@ -155,7 +158,7 @@ def _parse(metadata: str, wheel: str, provenance: str) -> Metadata:
     try:
         document = json.loads(provenance) if provenance else {}
         built, key = document.get("inputs", {}).get("torch"), document.get("key")
-    except (ValueError, AttributeError):
+    except (ValueError, AttributeError, RecursionError):
         built = key = None
     return Metadata(
         distribution=name,

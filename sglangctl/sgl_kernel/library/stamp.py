@@ -32,7 +32,7 @@ def read(venv: Venv) -> str | None:
     try:
         document = json.loads(plain_files.read_text(venv.root / NAME))
         return str(document["outcome"]) if document["of"] == fingerprint(venv) else None
-    except (OSError, ValueError, KeyError, TypeError):
+    except (OSError, ValueError, KeyError, TypeError, RecursionError):
         return None
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import random
+import shutil
 from contextlib import suppress
 from pathlib import Path
 
@@ -65,3 +66,44 @@ def test_damaged_libraries_are_an_answer(tmp_path: Path) -> None:
             shared.needed()
             names = shared.undefined()
             shared.defines(names[0] if names else "x")
+
+
+DEEP = "[" * 100_000
+LONG = "a" * 300
+
+
+@pytest.mark.parametrize(
+    ("name", "content"),
+    [
+        ("a.pth", f"{LONG}\n"),
+        ("a.pth", "a\0b\n"),
+        ("INFO/RECORD", f'"{LONG * 1000}",sha256=x,1\n'),
+        ("INFO/METADATA", "Name: other\n"),
+        (f"INFO/{metadata.PROVENANCE}", DEEP),
+        ("INFO/direct_url.json", DEEP),
+        (f"../../../{stamp.NAME}", DEEP),
+        ("sgl_kernel/sm100/common_ops.abi3.so", Path("common_ops.abi3.so")),
+        ("INFO/RECORD", Path(LONG)),
+        ("sgl_kernel", Path(LONG)),
+        ("sgl_kernel", Path("sgl_kernel")),
+        ("torch", Path(LONG)),
+    ],
+    ids=lambda value: str(value)[:24],
+)
+def test_a_survey_answers_whatever_packages_left(
+    name: str, content: str | Path, tmp_path: Path
+) -> None:
+    """It is a part of the probe: an exception would fail the host, with all its other engines."""
+    root = tmp_path / "venv"
+    site = sites.venv(root)
+    sites.install(site, sites.files())
+    info = next(site.glob("sglang_kernel-*.dist-info"))
+    path = Path(os.path.normpath(site / name.replace("INFO", info.name)))
+    if path.is_dir():
+        shutil.rmtree(path)
+    path.unlink(missing_ok=True)
+    if isinstance(content, Path):
+        path.symlink_to(content)
+    else:
+        path.write_text(content)
+    assert survey(root, "120")["v"] == 1

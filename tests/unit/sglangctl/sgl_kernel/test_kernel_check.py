@@ -257,3 +257,9 @@ def test_a_check_that_we_ended_is_no_lack_of_memory() -> None:
     result = judge(None, IMPORT, "", TORCH, SEEN)
     assert (result.outcome, result.cause, result.exit_status) == ("failed", "unknown", 1)
     assert "no answer within" in result.reason and "host" in str(result.next_step)
+
+
+@pytest.mark.parametrize("line", ["5", "[1]", '["ab"]', "null", "[" * 100_000])
+def test_an_answer_of_another_shape_is_left_out(line: str) -> None:
+    """The environment's code writes it."""
+    assert judge(1, f"{line}\n{IMPORT}", "Fatal Python error: Bus error\n", TORCH, SEEN).reason
