@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import pwd
+import resource
 import select
 import signal
 import time
@@ -15,6 +16,9 @@ from sglangctl.util.errors import Unusable
 
 LARGEST = 64 * 1024 * 1024
 """Limit of an answer, in bytes."""
+MEMORY = 8 << 30
+"""Bytes of address space that a question may take: what is looked at is others', and as large as they like. The
+headers and the tokenizer of the largest known model need 2 GB."""
 
 
 class NoAnswer(Unusable):
@@ -67,6 +71,10 @@ def _answer(writer: int, entry: pwd.struct_passwd, question: Callable[[], Any]) 
             if int(name) > 2 and int(name) != writer:
                 with suppress(OSError):
                     os.close(int(name))
+        with open("/proc/self/statm", encoding="ascii") as file:
+            most = int(file.read().split()[0]) * resource.getpagesize() + MEMORY
+        hard = resource.getrlimit(resource.RLIMIT_AS)[1]
+        resource.setrlimit(resource.RLIMIT_AS, (most if hard < 0 else min(most, hard), hard))
         if entry.pw_uid != os.geteuid():
             os.initgroups(entry.pw_name, entry.pw_gid)
             os.setresgid(entry.pw_gid, entry.pw_gid, entry.pw_gid)

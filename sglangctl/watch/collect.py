@@ -84,7 +84,7 @@ class Collection:
         self._limits = config.limits
         self._asked_by, self._show = asked_by, show
         self._internal_errors: set[str] = set()
-        self._damages = Damages(self._models)
+        self._damages = Damages(self._models, config.user)
         self._collector = Collector()
         self.processes: list[Process] = []
         self._shape: Any = None

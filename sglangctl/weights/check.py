@@ -176,7 +176,7 @@ def _check_safetensors(contents: Contents, model: Model, config: dict[str, Any])
     wanted = _wanted(contents, model.findings)
     if wanted is None:
         names = contents.safetensors
-        _say_missing(contents.missing_parts(), "file", model.findings)
+        _say_missing(*contents.missing_parts(NAMED), "file", model.findings)
     else:
         names = sorted(set(wanted.values()))
     headers = _headers(contents.folder, names, model.findings)
@@ -203,7 +203,7 @@ def _check_safetensors(contents: Contents, model: Model, config: dict[str, Any])
             for tensor, name in wanted.items()
             if name in headers and where.get(tensor) != name
         ]
-        _say_missing(absent, "tensor", model.findings)
+        _say_missing(absent[:NAMED], len(absent), "tensor", model.findings)
     model.findings.extend(needs.unmet(config, headers.values()))
 
 
@@ -253,13 +253,11 @@ def _headers(folder: Path, names: Iterable[str], findings: list[Finding]) -> dic
     return found
 
 
-def _say_missing(names: list[str], kind: str, findings: list[Finding]) -> None:
+def _say_missing(names: list[str], count: int, kind: str, findings: list[Finding]) -> None:
     if names:
-        first = ", ".join(shown(name) for name in names[:NAMED])
-        more = f" and {len(names) - NAMED} more" if len(names) > NAMED else ""
-        said = (
-            f"{kind} {first} is missing" if len(names) == 1 else f"{kind}s missing: {first}{more}"
-        )
+        first = ", ".join(shown(name) for name in names)
+        more = f" and {count - len(names)} more" if count > len(names) else ""
+        said = f"{kind} {first} is missing" if count == 1 else f"{kind}s missing: {first}{more}"
         findings.append(Finding("weights-missing", FAIL, said, "download the model again"))
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import re
 from dataclasses import dataclass
+from itertools import islice
 from pathlib import Path
 
 SERIES = re.compile(r"(?P<stem>.+)-(?P<number>\d{5})-of-(?P<total>\d{5})(?P<suffix>\.\w+)")
@@ -45,20 +46,25 @@ class Contents:
         found = [name for name in self.names if name.endswith(".safetensors.index.json")]
         return found[0] if len(found) == 1 else None
 
-    def missing_parts(self) -> list[str]:
-        """Names that the numbering of the parts promises and that are not there."""
+    def missing_parts(self, most: int) -> tuple[list[str], int]:
+        """The first `most` names that the numbering of the parts promises and that are not there, and
+        how many there are: one name can promise 99,999, and a folder can have many such names."""
         series: dict[tuple[str, str, str], set[int]] = {}
         for name in self.safetensors:
             match = SERIES.fullmatch(name)
             if match:
                 key = match["stem"], match["total"], match["suffix"]
                 series.setdefault(key, set()).add(int(match["number"]))
-        return [
-            f"{stem}-{number:05}-of-{total}{suffix}"
-            for (stem, total, suffix), present in series.items()
-            for number in range(1, int(total) + 1)
-            if number not in present
-        ]
+        names: list[str] = []
+        count = 0
+        for (stem, total, suffix), present in series.items():
+            absent = (number for number in range(1, int(total) + 1) if number not in present)
+            names += [
+                f"{stem}-{number:05}-of-{total}{suffix}"
+                for number in islice(absent, most - len(names))
+            ]
+            count += int(total) - sum(1 for number in present if 1 <= number <= int(total))
+        return names, count
 
 
 def look(folder: Path) -> Contents:

@@ -45,3 +45,10 @@ def test_answers_come_back(tmp_path: Path) -> None:
     assert as_user.within(10, lambda: {"a": [1, "é\udce4"]}) == {"a": [1, "é\udce4"]}
     with pytest.raises(as_user.NoAnswer, match="ended before"):
         as_user.within(10, lambda: os.listdir(tmp_path / "none"))
+
+
+def test_a_question_has_its_own_limit_of_memory() -> None:
+    """What it reads is others': a header that says nothing costs its reader ten times its size."""
+    assert as_user.within(20, lambda: len(bytearray(1 << 20))) == 1 << 20
+    with pytest.raises(as_user.NoAnswer, match="before it was finished"):
+        as_user.within(20, lambda: len(bytearray(2 * as_user.MEMORY)))

@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+import os
+import pwd
+import shutil
+import tempfile
 import threading
 from pathlib import Path
 
@@ -12,15 +16,16 @@ from sglangctl.watch.damaged_files import Damages
 from sglangctl.weights import check
 from tests.support.safetensors_files import shards
 
+ME = pwd.getpwuid(os.geteuid()).pw_name
 LINE = "safetensors_rust.SafetensorError: Error while deserializing header: incomplete metadata\n"
 
 
 def test_the_shard_is_named_once_the_log_says_that_one_is_damaged(tmp_path: Path) -> None:
     shards(tmp_path)
-    assert Damages([str(tmp_path)]).named(LINE) == []
+    assert Damages([str(tmp_path)], ME).named(LINE) == []
     shard = sorted(tmp_path.glob("*.safetensors"))[-1]
     shard.write_bytes(shard.read_bytes()[:-10])
-    looking = Damages([str(tmp_path)])
+    looking = Damages([str(tmp_path)], ME)
     assert looking.named("Loading safetensors checkpoint shards\n") == []
     ((folder, what),) = looking.named(LINE)
     assert folder == str(tmp_path) and what.startswith(shard.name)
@@ -46,7 +51,7 @@ def test_a_folder_that_hangs_costs_no_verdict(monkeypatch: pytest.MonkeyPatch) -
         return check.Model(str(folder))
 
     monkeypatch.setattr(check, "check", hang)
-    assert Damages(["/nfs"], limit_s=0.1).named(LINE) == []
+    assert Damages(["/nfs"], ME, limit_s=0.1).named(LINE) == []
     answer.set()
 
 
@@ -58,14 +63,33 @@ def test_the_folders_are_looked_at_once_a_start(
     shards(tmp_path)
     if damaged:
         (tmp_path / "model-00001-of-00003.safetensors").write_bytes(b"")
-    looks: list[Path] = []
+    looks = tmp_path / "looks"  # in a process of its own
     real = check.check
 
     def counted(folder: Path, **options: bool) -> check.Model:
-        looks.append(folder)
+        with looks.open("a") as file:
+            print(folder, file=file)
         return real(folder, **options)
 
     monkeypatch.setattr(check, "check", counted)
-    looking = Damages([str(tmp_path)])
+    looking = Damages([str(tmp_path)], ME)
     found = [bool(looking.named(LINE)) for _ in range(8)]
-    assert found == [damaged, *[False] * 7] and looks == [tmp_path]
+    assert found == [damaged, *[False] * 7] and looks.read_text() == f"{tmp_path}\n"
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root has rights to give up")
+def test_a_link_to_a_file_of_roots_shows_nothing_of_it() -> None:
+    """Its first eight bytes were in the journal, as the length of a header."""
+    folder = Path(tempfile.mkdtemp(dir="/var/tmp"))
+    try:
+        folder.chmod(0o755)
+        (folder / "secret").write_bytes(b"hunter2!" * 9)
+        (folder / "secret").chmod(0o600)
+        (folder / "model.safetensors").symlink_to(folder / "secret")
+        (folder / "config.json").write_text("{}")
+        assert Damages([str(folder)], "nobody").named(LINE) == []
+        (folder / "secret").chmod(0o644)
+        ((_, what),) = Damages([str(folder)], "nobody").named(LINE)
+        assert str(int.from_bytes(b"hunter2!", "little")) in what
+    finally:
+        shutil.rmtree(folder)

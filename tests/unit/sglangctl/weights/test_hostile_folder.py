@@ -79,3 +79,17 @@ def test_a_dead_server_is_not_waited_for(tmp_path: Path, monkeypatch: pytest.Mon
     said = document.probe({"paths": [str(dead)]}, Paths(tmp_path))
     assert said.disks[str(dead)] is None and "may hang" in said.reasons[f"disks {dead}"]
     assert time.monotonic() - began < 20
+
+
+@pytest.mark.timeout(20)
+def test_names_that_promise_many_parts_are_counted_not_listed(tmp_path: Path) -> None:
+    """300 empty files promised 30 million names: gigabytes of root's memory."""
+    for number in range(300):
+        (tmp_path / f"a{number:03}-00002-of-99999.safetensors").touch()
+    began = time.monotonic()
+    found = [one.seen for one in check.check(tmp_path).findings if one.id == "weights-missing"]
+    assert time.monotonic() - began < 5
+    first = "a000-00001-of-99999.safetensors, a000-00003-of-99999.safetensors"
+    assert found == [
+        f"files missing: {first}, a000-00004-of-99999.safetensors and {300 * 99998 - 3} more"
+    ]
