@@ -43,7 +43,7 @@ def ask(user: str, question: Callable[[], Any], limit_s: float) -> Any:
     waiting = 0
     try:
         return _read(reader, limit_s)
-    except NoAnswer:
+    except BaseException:  # a signal's, too: the child is not waited for to its end
         # One that hangs in the kernel does not even die of SIGKILL: it is not waited for.
         os.kill(child, signal.SIGKILL)
         waiting = os.WNOHANG

@@ -21,7 +21,7 @@ from sglangctl import free
 from sglangctl.diagnosis.overrides import HELPS
 from sglangctl.free import disabling
 from sglangctl.free.model import Plan
-from sglangctl.proc import memory
+from sglangctl.proc import as_user, memory
 from sglangctl.startup.render import duration, explain
 from sglangctl.state import ownership, release, slots
 from sglangctl.state.config import (
@@ -214,21 +214,18 @@ def switch(
 def _warm_page_cache(engine: EngineConfig, say: Say) -> None:
     """Read the weights while the old engine still serves: the new one then loads them from memory."""
     folders = [engine.model, *([engine.drafter.path] if engine.drafter else [])]
-    files = page_cache.files_of([one for one in folders if one])
     room = ((memory.room_mib() or 0) - WARM_SPARE_MIB) * memory.MIB
-    if not files or room <= 0:
+    if room <= 0:
         return
-
-    def progress(read: int, total: int) -> None:
-        say(f"{engine.name}: weights into the page cache: {_gb(read)} of {_gb(total)}")
-
-    done = page_cache.warm(files, room, WARM_S, progress)
-    why = f": {done.why}" if done.why else ""
-    say(f"weights in the page cache: {_gb(done.read)} of {_gb(done.total)}{why}")
-
-
-def _gb(size: int) -> str:
-    return f"{size / 1e9:,.1f} GB"
+    try:
+        done = page_cache.warm_as(engine.user, filter(None, folders), room, WARM_S, say)
+    except (PermissionError, KeyError, as_user.NoAnswer) as error:
+        say(f"weights are not read beforehand: {error}")
+        return
+    if done.total:
+        why = f": {done.why}" if done.why else ""
+        amounts = f"{page_cache.in_gb(done.read)} of {page_cache.in_gb(done.total)}"
+        say(f"weights in the page cache: {amounts}{why}")
 
 
 def _recorded(engine: EngineConfig, plan: Plan, say: Say, paths: Paths) -> State:

@@ -1,19 +1,31 @@
-"""Read a model's weights into the page cache, so that the next engine to load them reads memory."""
+"""Read a model's weights into the page cache, so that the next engine to load them reads memory.
+
+With the rights of the engine's user, in a process of its own: a file of the folder may be a link to
+what root alone can read, and reading that may change the machine, or never end.
+"""
 
 from __future__ import annotations
 
+import mmap
 import os
+import struct
 import time
 from collections.abc import Iterable
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Callable
 
+from sglangctl.proc import as_user
+from sglangctl.util.heartbeat import heartbeat
 from sglangctl.util.plain_files import descriptor
 
 CHUNK = 8 << 20
 WEIGHTS = (".safetensors", ".bin", ".gguf", ".pth")
 BEAT_S = 5.0
+LATE_S = 30.0
+"""Beyond a limit, for a read that waits: then the reading is left behind."""
+BOTH = "qq"
+"""Bytes that were read, and of all."""
 
 
 @dataclass(frozen=True)
@@ -24,6 +36,35 @@ class Warmed:
     read: int
     total: int
     why: str | None = None
+
+
+def warm_as(
+    user: str, folders: Iterable[str], room: int, limit_s: float, say: Callable[[str], object]
+) -> Warmed:
+    """Read the weight files in some folders as `user` can, and tell every ten seconds how far it is.
+    `room` and `limit_s` as in `warm`. KeyError (no such user), PermissionError, as_user.NoAnswer."""
+    with mmap.mmap(-1, struct.calcsize(BOTH)) as seen:  # shared with the process that reads
+
+        def read() -> object:
+            return asdict(
+                warm(
+                    files_of(folders),
+                    room,
+                    limit_s,
+                    lambda *at: struct.pack_into(BOTH, seen, 0, *at),
+                )
+            )
+
+        def what() -> str:
+            done, total = struct.unpack_from(BOTH, seen)
+            return f"the weights in the page cache: {in_gb(done)} of {in_gb(total)}"
+
+        with heartbeat(say, what, limit_s):
+            return Warmed(**as_user.ask(user, read, limit_s + LATE_S))
+
+
+def in_gb(size: int) -> str:
+    return f"{size / 1e9:,.1f} GB"
 
 
 def files_of(folders: Iterable[str]) -> list[tuple[Path, int]]:
@@ -58,6 +99,7 @@ def warm(
     """
     files = list(files)
     total, done = sum(size for _, size in files), 0
+    progress(done, total)
     began = told = clock()
     buffer = memoryview(bytearray(CHUNK))
     for path, _ in files:

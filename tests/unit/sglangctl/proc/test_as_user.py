@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import os
+import signal
 import subprocess
 import sys
+import time
 from pathlib import Path
 
 import pytest
@@ -52,3 +54,22 @@ def test_a_question_has_its_own_limit_of_memory() -> None:
     assert as_user.within(20, lambda: len(bytearray(1 << 20))) == 1 << 20
     with pytest.raises(as_user.NoAnswer, match="before it was finished"):
         as_user.within(20, lambda: len(bytearray(2 * as_user.MEMORY)))
+
+
+def test_a_signal_does_not_wait_for_the_answer() -> None:
+    """Ctrl-C, or the end of a switch, while 547 GB are read."""
+
+    class Cancelled(Exception): ...
+
+    def cancel(*_: object) -> None:
+        raise Cancelled
+
+    before = signal.signal(signal.SIGALRM, cancel)
+    signal.setitimer(signal.ITIMER_REAL, 0.2)
+    began = time.monotonic()
+    try:
+        with pytest.raises(Cancelled):
+            as_user.within(30, lambda: time.sleep(20))
+    finally:
+        signal.signal(signal.SIGALRM, before)
+    assert time.monotonic() - began < 10
