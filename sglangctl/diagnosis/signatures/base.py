@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from functools import partial
 
 ANY = "any"
 EXCEPTION = "exception"
@@ -26,7 +27,6 @@ TRANSFORMERS = "Transformers"
 class Signature:
     """One line that names a cause."""
 
-    cause: str
     needle: str
     example: str
     """A line that it matches (a test says so)."""
@@ -40,6 +40,8 @@ class Signature:
     hint: bool = False
     """True: an engine may say this and go on (a compiler's error before it takes another kernel):
     outside of the fatal exception it counts only beside a vague one, or where there is none."""
+    cause: str = ""
+    """`caused` says it."""
 
     def matches(self, line: str, exception: bool) -> bool:
         """Whether `line` is this signature's; exception: it ends a traceback."""
@@ -47,3 +49,12 @@ class Signature:
             return False
         # Compiled when a line has the needle, and kept by `re`: most never are.
         return not self.pattern or re.search(self.pattern, line) is not None
+
+
+raised = partial(Signature, where=EXCEPTION)
+printed = partial(Signature, hint=True)
+
+
+def caused(cause: str, *signatures: Signature) -> tuple[Signature, ...]:
+    """The signatures of one cause."""
+    return tuple(replace(one, cause=cause) for one in signatures)
