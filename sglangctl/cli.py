@@ -30,7 +30,6 @@ class Command:
     """One subcommand: its module is imported when it is chosen."""
 
     name: str
-    module: str
     summary: str
     operator: bool = True
     """True: shown by `sglangctl --help`; False: plumbing, shown by `sglangctl help all`."""
@@ -39,101 +38,40 @@ class Command:
     umask: int | None = UMASK
     """None: that of the unit which runs it."""
 
+    @property
+    def module(self) -> str:
+        return f"sglangctl.commands.{self.name.replace('-', '_')}"
+
 
 COMMANDS = (
-    Command(
-        "status", "sglangctl.commands.status", "what each engine is doing: phase, outcome, cause"
-    ),
-    Command("logs", "sglangctl.commands.logs", "the engine's own log (-f follows it)"),
-    Command("journal", "sglangctl.commands.journal", "what the watch saw (-f follows it)"),
-    Command(
-        "holders", "sglangctl.commands.holders", "who uses the GPUs, and the class of each process"
-    ),
-    Command("free", "sglangctl.commands.free", "free an engine's GPUs"),
-    Command(
-        "rollback",
-        "sglangctl.commands.rollback",
-        "put the release before the live one live again",
-        os_error=1,
-    ),
-    Command("stop", "sglangctl.commands.stop", "stop an engine, and keep it down", os_error=1),
+    Command("status", "what each engine is doing: phase, outcome, cause"),
+    Command("logs", "the engine's own log (-f follows it)"),
+    Command("journal", "what the watch saw (-f follows it)"),
+    Command("holders", "who uses the GPUs, and the class of each process"),
+    Command("free", "free an engine's GPUs"),
+    Command("rollback", "put the release before the live one live again", os_error=1),
+    Command("stop", "stop an engine, and keep it down", os_error=1),
     Command(
         "bench",
-        "sglangctl.commands.bench",
         "how fast an engine answers, beside what was accepted: 0 as fast, 1 slower, 2 unknown",
     ),
-    Command("metrics", "sglangctl.commands.metrics", "the engines as metrics, for Prometheus"),
-    Command(
-        "verify",
-        "sglangctl.commands.verify",
-        "prove that an engine serves: 0 ready, 1 not, 2 unknown",
-    ),
-    Command(
-        "preflight",
-        "sglangctl.commands.preflight",
-        "what would stop a deploy: 0 nothing, 1 something, 2 unknown",
-    ),
-    Command("weights", "sglangctl.commands.weights", "is a model complete: 0 yes, 1 no, 2 unknown"),
-    Command("bundle", "sglangctl.commands.bundle", "one tar.gz of evidence, its secrets masked"),
-    Command("kernel", "sglangctl.commands.kernel", "inspect, check and build sgl-kernel"),
-    Command("replay", "sglangctl.commands.replay", "judge a recorded journal again"),
-    Command(
-        "probe", "sglangctl.commands.probe", "one JSON document about this host", operator=False
-    ),
-    Command(
-        "watch",
-        "sglangctl.commands.watch",
-        "write an engine's journal",
-        operator=False,
-        umask=None,
-    ),
-    Command(
-        "wait",
-        "sglangctl.commands.wait",
-        "wait until an engine serves or has failed",
-        operator=False,
-        umask=None,
-    ),
-    Command(
-        "switch",
-        "sglangctl.commands.switch",
-        "make a staged release live",
-        operator=False,
-        os_error=1,
-    ),
-    Command(
-        "resume",
-        "sglangctl.commands.resume",
-        "after a boot: undo or finish an interrupted switch",
-        operator=False,
-    ),
-    Command(
-        "configure",
-        "sglangctl.commands.configure",
-        "write an engine's configuration",
-        operator=False,
-        os_error=1,
-    ),
-    Command(
-        "stage",
-        "sglangctl.commands.stage",
-        "write a release next to the others",
-        operator=False,
-        os_error=1,
-    ),
-    Command(
-        "prune-programs",
-        "sglangctl.commands.prune_programs",
-        "delete unused versions of this",
-        operator=False,
-    ),
-    Command(
-        "confine",
-        "sglangctl.commands.confine",
-        "run code of others with a user's rights",
-        operator=False,
-    ),
-    Command("remove", "sglangctl.commands.remove", "remove an engine", operator=False, os_error=1),
+    Command("metrics", "the engines as metrics, for Prometheus"),
+    Command("verify", "prove that an engine serves: 0 ready, 1 not, 2 unknown"),
+    Command("preflight", "what would stop a deploy: 0 nothing, 1 something, 2 unknown"),
+    Command("weights", "is a model complete: 0 yes, 1 no, 2 unknown"),
+    Command("bundle", "one tar.gz of evidence, its secrets masked"),
+    Command("kernel", "inspect, check and build sgl-kernel"),
+    Command("replay", "judge a recorded journal again"),
+    Command("probe", "one JSON document about this host", operator=False),
+    Command("watch", "write an engine's journal", operator=False, umask=None),
+    Command("wait", "wait until an engine serves or has failed", operator=False, umask=None),
+    Command("switch", "make a staged release live", operator=False, os_error=1),
+    Command("resume", "after a boot: undo or finish an interrupted switch", operator=False),
+    Command("configure", "write an engine's configuration", operator=False, os_error=1),
+    Command("stage", "write a release next to the others", operator=False, os_error=1),
+    Command("prune-programs", "delete unused versions of this", operator=False),
+    Command("confine", "run code of others with a user's rights", operator=False),
+    Command("remove", "remove an engine", operator=False, os_error=1),
 )
 
 

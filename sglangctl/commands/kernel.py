@@ -10,33 +10,22 @@ from __future__ import annotations
 
 import argparse
 import importlib
+from types import ModuleType
 
 SUBCOMMANDS = {
-    "inspect": (
-        "sglangctl.commands.kernel_inspect",
-        "what a wheel, folder or installed kernel holds: 0 usable",
-    ),
-    "check": (
-        "sglangctl.commands.kernel_check",
-        "import it and run one operation: 0 ok, 1 failed, 2 not run",
-    ),
-    "build": ("sglangctl.commands.kernel_build", "build one from source, in a unit of its own"),
-    "install": (
-        "sglangctl.commands.kernel_install",
-        "install a wheel, other kernels' leftovers taken away",
-    ),
-    "locks": (
-        "sglangctl.commands.kernel_locks",
-        "locks that a killed JIT compiler left behind (--clean removes them)",
-    ),
-    "survey": ("sglangctl.commands.kernel_survey", "what a deploy wants to know, as one document"),
+    "inspect": "what a wheel, folder or installed kernel holds: 0 usable",
+    "check": "import it and run one operation: 0 ok, 1 failed, 2 not run",
+    "build": "build one from source, in a unit of its own",
+    "install": "install a wheel, other kernels' leftovers taken away",
+    "locks": "locks that a killed JIT compiler left behind (--clean removes them)",
+    "survey": "what a deploy wants to know, as one document",
 }
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     commands = parser.add_subparsers(dest="subcommand", required=True, metavar="COMMAND")
-    for name, (module, summary) in SUBCOMMANDS.items():
-        loaded = importlib.import_module(module)
+    for name, summary in SUBCOMMANDS.items():
+        loaded = _module(name)
         child = commands.add_parser(
             name,
             help=summary,
@@ -47,5 +36,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(args: argparse.Namespace) -> int:
-    module, _ = SUBCOMMANDS[args.subcommand]
-    return int(importlib.import_module(module).run(args))
+    return int(_module(args.subcommand).run(args))
+
+
+def _module(name: str) -> ModuleType:
+    return importlib.import_module(f"sglangctl.commands.kernel_{name}")
