@@ -134,16 +134,16 @@ def _ask_once(
             "return_meta_info": True,
         },
     )
-    document = answer.json() if answer.status == 200 else None
+    document = answer.object()
     used = _whole(_inside(document, "usage", "completion_tokens"))
-    choices = _inside(document, "choices")
+    choices = document.get("choices")
     meta = _inside(choices[0], "meta_info") if isinstance(choices, list) and choices else None
     counts = _counts(meta)
     if counts is not None:
         return counts, used, "the answers to our requests (meta_info)"
     parameters = {"max_new_tokens": max_tokens}
     answer = ask(where, "/generate", timeout_s, {"text": prompt, "sampling_params": parameters})
-    meta = _inside(answer.json(), "meta_info") if answer.status == 200 else None
+    meta = answer.object().get("meta_info")
     used += _whole(_inside(meta, "completion_tokens"))
     return _counts(meta), used, "the answers to our requests (/generate)"
 

@@ -10,12 +10,13 @@ from __future__ import annotations
 import http.client
 import time
 from collections.abc import Callable, Mapping
+from contextlib import closing
 from dataclasses import dataclass, replace
 from typing import Any
 
-from sglangctl.engine.http import Endpoint, error_name, exchange, loads
+from sglangctl.engine.http import Endpoint, Exchange, error_name, loads
 from sglangctl.state.config import Readiness
-from sglangctl.util.values import number, rounded, whole
+from sglangctl.util.values import mapping, number, rounded, whole
 
 CHAT = "/v1/chat/completions"
 BODY_KEPT = 2000
@@ -105,7 +106,7 @@ def stream_of(
     stream = Stream(where.mask)
     began = time.monotonic()
     try:
-        with exchange(where, timeout_s) as talk:
+        with closing(Exchange(where, timeout_s)) as talk:
             status = talk.send(path, document)
             if status != 200:
                 raw = talk.read()
@@ -187,8 +188,7 @@ class Stream:
             return
         if chunk.get("error"):
             self.error = f"the engine reports an error: {message_of(data, self._mask)}"
-        usage = chunk.get("usage")
-        usage = usage if isinstance(usage, dict) else {}
+        usage = mapping(chunk.get("usage"))
         asked = whole(usage.get("prompt_tokens"))
         self.prompt_tokens = asked if asked is not None and asked > 0 else self.prompt_tokens
         made = usage.get("completion_tokens")
@@ -224,10 +224,7 @@ class Stream:
         self.error = self.error or f"a piece of the answer {fault}: {begin}"
 
     def _speculation(self, chunk: dict[str, Any]) -> None:
-        extension = chunk.get("sglext")
-        details = extension.get("spec_tokens_details") if isinstance(extension, dict) else None
-        if not isinstance(details, dict):
-            return
+        details = mapping(mapping(chunk.get("sglext")).get("spec_tokens_details"))
         calls = whole(details.get("spec_verify_ct"))
         length = number(details.get("spec_accept_length"))
         if calls is not None and calls > 0 and length is not None:

@@ -10,7 +10,7 @@ import ssl
 import threading
 import time
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import closing
 from dataclasses import dataclass
 from typing import Any
 
@@ -20,6 +20,7 @@ from sglangctl.engine.peer import Pids
 from sglangctl.masking.masker import Masker, read_engine_yaml, secrets_of
 from sglangctl.state.config import EngineConfig
 from sglangctl.state.paths import Paths
+from sglangctl.util.values import mapping
 
 BODY_LIMIT = 4 * 2**20
 """Bytes of an answer that are read; /server_info and /metrics stay well below."""
@@ -63,6 +64,10 @@ class Answer:
     def json(self) -> Any:
         """The body as JSON, None if it is not."""
         return loads(self.body)
+
+    def object(self) -> dict[str, Any]:
+        """The JSON object that it is with status 200, else an empty one."""
+        return mapping(self.json()) if self.status == 200 else {}
 
 
 def loads(raw: bytes) -> Any:
@@ -178,16 +183,6 @@ def _number(text: str) -> int | float:
     return int(text) if len(text) <= 18 else float(text)
 
 
-@contextmanager
-def exchange(where: Endpoint, timeout_s: float) -> Iterator[Exchange]:
-    """An Exchange that is closed afterwards."""
-    talk = Exchange(where, timeout_s)
-    try:
-        yield talk
-    finally:
-        talk.close()
-
-
 def error_name(error: Exception) -> str:
     """The name of a network error, the same on every Python (3.9 still has socket.timeout)."""
     name = type(error).__name__
@@ -200,7 +195,7 @@ def ask(
     """One question; never raises for what the network or the server does."""
     began = time.monotonic()
     try:
-        with exchange(where, timeout_s) as talk:
+        with closing(Exchange(where, timeout_s)) as talk:
             status = talk.send(path, document)
             body = talk.read()
             return Answer(path, status, None, talk.seconds(), body)

@@ -7,7 +7,6 @@ text. A base model has no chat template: it completes a text.
 
 from __future__ import annotations
 
-import math
 from collections.abc import Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
@@ -15,7 +14,7 @@ from typing import Any
 
 from sglangctl.engine.generate import CHAT, Generation, message_of, stream_of
 from sglangctl.engine.http import Answer, Endpoint, ask
-from sglangctl.util.values import mapping, mappings, number, whole
+from sglangctl.util.values import mapping, mappings, number, texts, whole
 
 OTHER_TEXT = "A boat brings bread and letters over the river."
 INFO_PATHS = ("/model_info", "/get_model_info")
@@ -74,13 +73,10 @@ def of(where: Endpoint, timeout_s: float) -> Kind:
         answer = ask(where, path, timeout_s)
         if answer.status == 404:
             continue
-        info = mapping(answer.json()) if answer.status == 200 else {}
+        info = answer.object()
         if info.get("is_generation") is not False:
             return CHATTING
-        listed = info.get("architectures")
-        names = (
-            [name for name in listed if isinstance(name, str)] if isinstance(listed, list) else []
-        )
+        names = texts(info.get("architectures"))
         scores = any(mark in name for name in names for mark in SCORES)
         return SCORE if scores else EMBEDDING
     return CHATTING
@@ -130,15 +126,10 @@ def fault_of(found: list[list[Any]]) -> str | None:
     if not found[0] or len(found[0]) != len(found[1]):
         return f"its vectors have {len(found[0])} and {len(found[1])} numbers"
     for vector in found:
-        if any(_finite(value) is None for value in vector):
+        if any(number(value) is None for value in vector):
             return "a vector contains something that is not a finite number"
         if len(vector) > 1 and len(set(vector)) == 1:
             return f"all {len(vector)} numbers of a vector are equal ({vector[0]})"
     if found[0] == found[1]:
         return "two different texts have the same vector"
     return None
-
-
-def _finite(value: Any) -> float | None:
-    found = number(value)
-    return found if found is not None and math.isfinite(found) else None

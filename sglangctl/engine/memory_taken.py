@@ -11,8 +11,7 @@ from sglangctl.util.values import mapping, mappings, number, whole
 def read(info: Answer | None) -> dict[str, Any] | None:
     """GiB and tokens of an answer of /server_info: {weights_gib, cache_gib, graphs_gib, tokens},
     each null where this release does not tell it; None where it tells nothing."""
-    document = info.json() if info is not None and info.status == 200 else None
-    states = mappings(mapping(document).get("internal_states"))
+    states = mappings(info.object().get("internal_states")) if info is not None else []
     said = mapping(states[0].get("memory_usage")) if states else {}
     graphs = said.get("graph")
     if isinstance(graphs, dict):  # 0.5.23 has one number for each phase

@@ -17,6 +17,7 @@ from sglangctl.engine.walks import Say, Walks, walk
 from sglangctl.masking.text import mask_argv
 from sglangctl.proc import procfs
 from sglangctl.state.config import Drafter, EngineConfig
+from sglangctl.util.values import mappings
 
 INFO_TIMEOUT_S = 10.0
 """/server_info waits for the scheduler without a limit of its own."""
@@ -145,11 +146,10 @@ def _proof(config: EngineConfig, where: Endpoint) -> tuple[Kind, Generation]:
 
 def served_models(answer: Answer, mask: Callable[[str], str] = str) -> tuple[str, ...] | None:
     """The ids in an answer of /v1/models, masked; None when it is no such answer."""
-    document = answer.json() if answer.status == 200 else None
-    items = document.get("data") if isinstance(document, dict) else None
+    items = answer.object().get("data")
     if not isinstance(items, list):
         return None
-    ids = [item.get("id") for item in items if isinstance(item, dict)]
+    ids = [item.get("id") for item in mappings(items)]
     return tuple(mask(identifier) for identifier in ids if isinstance(identifier, str))
 
 
@@ -157,8 +157,8 @@ def speculation(
     declared: Drafter, info: Answer, mask: Callable[[str], str] = str
 ) -> tuple[str | None, tuple[str, ...]]:
     """The algorithm that runs ("" none, None unknown) and what differs from what is declared."""
-    document = info.json() if info.status == 200 else None
-    if not isinstance(document, dict) or "speculative_algorithm" not in document:
+    document = info.object()
+    if "speculative_algorithm" not in document:
         return None, ()
     running = document["speculative_algorithm"]
     if not isinstance(running, str) or not running:

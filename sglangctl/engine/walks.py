@@ -18,7 +18,7 @@ from sglangctl.engine.generate import Generation
 from sglangctl.engine.http import Answer, Endpoint
 from sglangctl.engine.kinds import Kind
 from sglangctl.state.config import EngineConfig
-from sglangctl.util.values import whole
+from sglangctl.util.values import mappings, whole
 
 TOKENS = 2
 """Of an answer: one from the prefill, one from a step of the decoding."""
@@ -112,7 +112,7 @@ def walk(
     began = time.monotonic()
     asking = _Asking(where, kind, config.limits.generate_timeout_s)
     limit_s = config.readiness.first_token_s
-    plan = _Plan(config, kind, _fields(info), models)
+    plan = _Plan(config, kind, info.object() if info else {}, models)
     results: list[Walked] = []
     paths: dict[str, Path] = {}
     total = plan.count
@@ -271,16 +271,8 @@ def _fault(answers: list[Generation]) -> str | None:
     return None
 
 
-def _fields(info: Answer | None) -> Mapping[str, Any]:
-    document = info.json() if info is not None and info.status == 200 else None
-    return document if isinstance(document, dict) else {}
-
-
 def _context(models: Answer | None) -> int | None:
     """The longest context that /v1/models names."""
-    document = models.json() if models is not None and models.status == 200 else None
-    items = document.get("data") if isinstance(document, dict) else None
-    if not isinstance(items, list):
-        return None
-    lengths = [whole(item.get("max_model_len")) for item in items if isinstance(item, dict)]
+    items = mappings(models.object().get("data")) if models else []
+    lengths = [whole(item.get("max_model_len")) for item in items]
     return max((length for length in lengths if length), default=None)

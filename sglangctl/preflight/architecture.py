@@ -13,7 +13,7 @@ from sglangctl.preflight.catalog import finding
 from sglangctl.preflight.model import Looked
 from sglangctl.sgl_kernel import venv as venvs
 from sglangctl.util.errors import Unusable
-from sglangctl.util.plain_files import read_text
+from sglangctl.util.plain_files import text_of
 from sglangctl.util.terminal import escaped
 
 MODELS = "sglang/srt/models"
@@ -56,12 +56,5 @@ def source_of(places: Iterable[Path]) -> str:
     for place in places:
         files = sorted((place / MODELS).rglob("*.py"))
         if files:
-            return "\n".join(map(_text, files))
+            return "\n".join(map(text_of, files))
     return ""
-
-
-def _text(path: Path) -> str:
-    try:
-        return read_text(path)
-    except OSError:
-        return ""

@@ -16,189 +16,168 @@ GATES = (BEFORE, STAGED)
 class Check:
     """One kind of finding."""
 
-    gate: str
     looks_at: str
     """One phrase: what is compared with what."""
     source: str
     """Who asks for it."""
+    gate: str = BEFORE
 
 
 WEIGHTS = "the safetensors format; the engine's own loader"
 CHECKS: dict[str, Check] = {
     "unit-foreign": Check(
-        BEFORE, "the unit's file is from sglang-provision, or does not exist", "this project"
+        "the unit's file is from sglang-provision, or does not exist", "this project"
     ),
-    "model-config": Check(BEFORE, "config.json exists and names an architecture", WEIGHTS),
-    "weights-missing": Check(BEFORE, "every file and tensor that the index names exists", WEIGHTS),
-    "weights-corrupt": Check(BEFORE, "every header is complete and fits its file", WEIGHTS),
+    "model-config": Check("config.json exists and names an architecture", WEIGHTS),
+    "weights-missing": Check("every file and tensor that the index names exists", WEIGHTS),
+    "weights-corrupt": Check("every header is complete and fits its file", WEIGHTS),
     "weights-unreadable": Check(
-        BEFORE,
         "the engine's user can read every file, through every folder",
         'measured: SGLang calls such a file "No such file or directory"',
     ),
-    "weights-unfinished": Check(BEFORE, "no download is unfinished", WEIGHTS),
-    "weights-twice": Check(BEFORE, "no tensor is in two files", WEIGHTS),
-    "weights-format": Check(BEFORE, "the weights are safetensors, which can be checked", WEIGHTS),
-    "weights-config": Check(BEFORE, "vocabulary and quantisation of config.json fit", WEIGHTS),
+    "weights-unfinished": Check("no download is unfinished", WEIGHTS),
+    "weights-twice": Check("no tensor is in two files", WEIGHTS),
+    "weights-format": Check("the weights are safetensors, which can be checked", WEIGHTS),
+    "weights-config": Check("vocabulary and quantisation of config.json fit", WEIGHTS),
     "weights-changed": Check(
-        BEFORE, "no file of the model changed while the engine that read it runs", "the file system"
+        "no file of the model changed while the engine that read it runs", "the file system"
     ),
-    "weights-unchecked": Check(BEFORE, "the weights could be checked", "this project"),
-    "tokenizer-missing": Check(BEFORE, "the tokenizer's files exist and are complete", WEIGHTS),
-    "chat-template": Check(BEFORE, "the model has a chat template", "transformers"),
-    "flag-file": Check(
-        BEFORE, "the engine's user can read every file that a flag names", "this project"
-    ),
+    "weights-unchecked": Check("the weights could be checked", "this project"),
+    "tokenizer-missing": Check("the tokenizer's files exist and are complete", WEIGHTS),
+    "chat-template": Check("the model has a chat template", "transformers"),
+    "flag-file": Check("the engine's user can read every file that a flag names", "this project"),
     "gpus-held": Check(
-        BEFORE, "every process on the GPUs may be ended for this switch", "`sglangctl free NAME`"
+        "every process on the GPUs may be ended for this switch", "`sglangctl free NAME`"
     ),
     "drafter-algorithm": Check(
-        BEFORE,
         "the drafter is of the kind that `drafter.algorithm` uses",
         "measured: an EAGLE-3 drafter under EAGLE gives accept length 1.0 in silence",
     ),
     "drafter-shape": Check(
-        BEFORE, "hidden size and vocabulary of drafter and model are the same", "both config.json"
+        "hidden size and vocabulary of drafter and model are the same", "both config.json"
     ),
-    "gpu-count": Check(BEFORE, "the GPUs that `tensor_parallel` and `gpus` ask for", "SGLang"),
-    "gpus-unknown": Check(BEFORE, "NVML or nvidia-smi lists the GPUs", "NVIDIA's driver"),
+    "gpu-count": Check("the GPUs that `tensor_parallel` and `gpus` ask for", "SGLang"),
+    "gpus-unknown": Check("NVML or nvidia-smi lists the GPUs", "NVIDIA's driver"),
     "driver-mismatch": Check(
-        BEFORE, "the driver's library and its kernel module are of one version", "NVML's error 18"
+        "the driver's library and its kernel module are of one version", "NVML's error 18"
     ),
     "driver-old": Check(
-        BEFORE,
         "the driver is new enough for the CUDA of the engine's torch",
         "CUDA Toolkit release notes; SGLang 0.5.20 and newer are for CUDA 13 only",
     ),
-    "gpu-capability": Check(BEFORE, "compute capability 7.5 or higher", "FlashInfer; CUDA 13"),
-    "gpu-lost": Check(BEFORE, "the driver can read every GPU", "NVML"),
-    "gpu-persistence": Check(BEFORE, "persistence mode is on", "NVIDIA Driver Persistence"),
-    "gpu-mig": Check(BEFORE, "no GPU is divided", "NVML"),
+    "gpu-capability": Check("compute capability 7.5 or higher", "FlashInfer; CUDA 13"),
+    "gpu-lost": Check("the driver can read every GPU", "NVML"),
+    "gpu-persistence": Check("persistence mode is on", "NVIDIA Driver Persistence"),
+    "gpu-mig": Check("no GPU is divided", "NVML"),
     "gpu-memory-faults": Check(
-        BEFORE, "no memory row waits for a remap or failed it", "NVIDIA GPU Memory Error Management"
+        "no memory row waits for a remap or failed it", "NVIDIA GPU Memory Error Management"
     ),
-    "gpu-ecc": Check(BEFORE, "ECC is on where the GPU has it", "NVML"),
-    "gpu-display": Check(BEFORE, "no display is attached", "NVML"),
+    "gpu-ecc": Check("ECC is on where the GPU has it", "NVML"),
+    "gpu-display": Check("no display is attached", "NVML"),
     "gpu-memory": Check(
-        BEFORE,
         "weights and drafter leave room for a key/value cache on each GPU",
         "SGLang 0.5.23: memory_hook, kv_cache_configurator",
     ),
     "gpu-context": Check(
-        BEFORE,
         "the longest request fits into the key/value cache",
         "the model's config.json; SGLang refuses longer requests",
     ),
-    "model-heads": Check(
-        BEFORE, "the ranks can share the attention heads", "SGLang: its models assert it"
-    ),
+    "model-heads": Check("the ranks can share the attention heads", "SGLang: its models assert it"),
     "sm120-combination": Check(
-        BEFORE,
         "model and settings go together on SM120",
         "SGLang's docs, attention backends; sglang pull request 29580",
     ),
-    "gpu-power-cap": Check(BEFORE, "the power limit is the board's own", "NVML"),
+    "gpu-power-cap": Check("the power limit is the board's own", "NVML"),
     "gpu-xids": Check(
-        BEFORE, "the driver logged no error of the GPUs since the boot", "NVIDIA's Xid catalogue"
+        "the driver logged no error of the GPUs since the boot", "NVIDIA's Xid catalogue"
     ),
     "gpu-peers": Check(
-        BEFORE, "what is between the GPUs, and what it means to NCCL", "NVML; NCCL's user guide"
+        "what is between the GPUs, and what it means to NCCL", "NVML; NCCL's user guide"
     ),
-    "gpu-peer-access": Check(BEFORE, "the driver has peer-to-peer access between the GPUs", "NVML"),
+    "gpu-peer-access": Check("the driver has peer-to-peer access between the GPUs", "NVML"),
     "custom-all-reduce": Check(
-        BEFORE,
         "two GPUs without NVLink do not use SGLang's own all-reduce",
         "vllm-project/vllm pull request 47751; sglang issues 24740 and 25649",
     ),
-    "pcie-link": Check(BEFORE, "each GPU has all lanes that slot and GPU allow", "NVML"),
+    "pcie-link": Check("each GPU has all lanes that slot and GPU allow", "NVML"),
     "pcie-iommu": Check(
-        BEFORE,
         "no IOMMU translates what the GPUs send each other",
         "NCCL's user guide, troubleshooting; vllm-project/vllm issue 33041",
     ),
     "pcie-acs": Check(
-        BEFORE,
         "no bridge above the GPUs redirects peer-to-peer traffic",
         "NCCL's user guide, troubleshooting; NVIDIA/nccl issue 2079",
     ),
-    "pcie-window": Check(
-        BEFORE, "all of a GPU's memory can be reached over PCIe (Resizable BAR)", "sysfs"
-    ),
+    "pcie-window": Check("all of a GPU's memory can be reached over PCIe (Resizable BAR)", "sysfs"),
     "disk-full": Check(
-        BEFORE,
         "room for environment, caches, log and releases; no file system is read-only",
         "measured: an environment for CUDA has 7.6 GB",
     ),
     "host-memory": Check(
-        BEFORE,
         "memory for the engine's processes; weights are mapped and need none",
         "measured: 0.64 to 0.74 GB for each process on a CPU",
     ),
-    "host-swap": Check(BEFORE, "little is swapped out", "/proc/meminfo"),
-    "host-glibc": Check(BEFORE, "glibc 2.34 for SGLang 0.5.23", "the wheel is manylinux_2_34"),
+    "host-swap": Check("little is swapped out", "/proc/meminfo"),
+    "host-glibc": Check("glibc 2.34 for SGLang 0.5.23", "the wheel is manylinux_2_34"),
     "host-python": Check(
-        BEFORE, "`install.python` is 3.11 or newer for SGLang 0.5.23", "the wheel's metadata"
+        "`install.python` is 3.11 or newer for SGLang 0.5.23", "the wheel's metadata"
     ),
     "host-shm": Check(
-        BEFORE,
-        "room in /dev/shm for several ranks",
-        "NCCL's user guide, troubleshooting: shared memory",
+        "room in /dev/shm for several ranks", "NCCL's user guide, troubleshooting: shared memory"
     ),
-    "reboot-pending": Check(BEFORE, "no upgrade waits for a reboot", "/run/reboot-required"),
+    "reboot-pending": Check("no upgrade waits for a reboot", "/run/reboot-required"),
     "driver-upgrades": Check(
-        BEFORE, "no unattended upgrade replaces the driver", "NVML's error 18 after an upgrade"
+        "no unattended upgrade replaces the driver", "NVML's error 18 after an upgrade"
     ),
     "listener-open": Check(
-        BEFORE, "an engine that others can reach asks for an api key", "docs/security.md"
+        "an engine that others can reach asks for an api key", "docs/security.md"
     ),
     "listener-exposed": Check(
-        BEFORE,
-        "an engine without an api key has no address that the internet reaches",
-        "docs/security.md",
+        "an engine without an api key has no address that the internet reaches", "docs/security.md"
     ),
     "port-derived": Check(
-        BEFORE,
         "the ports that flags name and that DP attention derives (port + 233 and six more) are free",
         "SGLang 0.5.23: PortArgs.init_new",
     ),
     "engine-arguments": Check(
-        STAGED,
         "the installed engine's own parser takes the release's arguments",
         "SGLang: prepare_server_args of the installed release",
+        gate=STAGED,
     ),
     "engine-imports": Check(
-        STAGED,
         "the engine can be imported as its user, in the unit's environment and sandbox",
         "measured: a missing package is found 12 to 37 s after the old engine has gone",
+        gate=STAGED,
     ),
-    "engine-version": Check(STAGED, "the installed SGLang is `version`", "the package's metadata"),
-    "engine-unchecked": Check(STAGED, "the staged engine could be asked", "this project"),
+    "engine-version": Check(
+        "the installed SGLang is `version`", "the package's metadata", gate=STAGED
+    ),
+    "engine-unchecked": Check("the staged engine could be asked", "this project", gate=STAGED),
     "model-architecture": Check(
-        STAGED,
         "the installed SGLang has the model that config.json names",
         "SGLang: model_loader/utils.py falls back to transformers",
+        gate=STAGED,
     ),
     "cache-not-writable": Check(
-        STAGED, "the engine's user can write to its caches", "SGLang, Triton, torch"
+        "the engine's user can write to its caches", "SGLang, Triton, torch", gate=STAGED
     ),
     "toolchain-nvcc": Check(
-        STAGED,
         "nvcc is there; 12.9 or newer for compute capability 12; of torch's CUDA version",
         "FlashInfer and SGLang compile kernels while they run; vllm-project/vllm issue 50705",
+        gate=STAGED,
     ),
     "toolchain-ninja": Check(
-        STAGED, "ninja is on the unit's PATH", "measured with SGLang 0.5.16 on two H200s"
+        "ninja is on the unit's PATH", "measured with SGLang 0.5.16 on two H200s", gate=STAGED
     ),
     "toolchain-compiler": Check(
-        STAGED,
         "a C++ compiler is on the unit's PATH, and not too new for nvcc",
         "CUDA's crt/host_config.h",
+        gate=STAGED,
     ),
     "kernel-source": Check(
-        BEFORE, "a kernel for the host's GPUs is available", "docs/kernel.md, on the controller"
+        "a kernel for the host's GPUs is available", "docs/kernel.md, on the controller"
     ),
     "port-taken": Check(
-        BEFORE,
         "the port is free, or its owner ends with the switch",
         "measured: SGLang notices a taken port only after the whole load",
     ),

@@ -12,7 +12,7 @@ from pathlib import Path
 
 from sglangctl.diagnosis.finding import WARN, Finding
 from sglangctl.preflight.catalog import finding
-from sglangctl.util.plain_files import read_text
+from sglangctl.util.plain_files import text_of
 
 SWITCH = re.compile(r'^\s*APT::Periodic::Unattended-Upgrade\s+"(\w+)"\s*;', re.M)
 LEFT_OUT = re.compile(r"Unattended-Upgrade::Package-Blacklist\s*\{([^}]*)\}")
@@ -33,7 +33,7 @@ def look(root: Path) -> Iterator[Finding]:
     kept = [rule for part in LEFT_OUT.findall(settings) for rule in re.findall(r'"([^"]+)"', part)]
     names = sorted(name for name in _installed(root) if not _matches(kept, name))
     if names:
-        held = set(HELD.findall(_text(root / "var/lib/dpkg/status")))
+        held = set(HELD.findall(text_of(root / "var/lib/dpkg/status")))
         names = [name for name in names if name not in held]
     if names:
         more = f" and {len(names) - NAMED} more" if len(names) > NAMED else ""
@@ -71,11 +71,4 @@ def _settings(folder: Path) -> str:
         names = sorted(path for path in folder.iterdir() if path.suffix in ("", ".conf"))
     except OSError:
         return ""
-    return "\n".join(_text(path) for path in names)
-
-
-def _text(path: Path) -> str:
-    try:
-        return read_text(path)
-    except OSError:
-        return ""
+    return "\n".join(map(text_of, names))

@@ -20,7 +20,7 @@ from sglangctl.state.paths import Paths
 from sglangctl.systemd import confined
 from sglangctl.systemd.unit import Unit
 from sglangctl.util import os_errors
-from sglangctl.util.plain_files import read_text
+from sglangctl.util.plain_files import read_text, text_of
 from sglangctl.util.terminal import escaped
 from sglangctl.util.values import mapping
 
@@ -56,7 +56,7 @@ def damage(venv: Path) -> str | None:
         return UNFINISHED
     if not python.exists():
         return f"{python} is gone" if not python.is_symlink() else f"{python} leads nowhere"
-    text = settings(venv)
+    text = text_of(venv / "pyvenv.cfg")
     said = re.search(r"^version\s*=\s*(\d+\.\d+)", text, re.MULTILINE)
     if said is None:
         return f"{venv}/pyvenv.cfg is gone or cut"
@@ -104,14 +104,6 @@ def changed_packages(venv: Path, site: Path, alone: bool) -> list[str]:
             newer.append(f"{match[1]} {match[2]}")
     lost = [name for name in sorted(pinned) if normalized(name) not in found] if alone else []
     return sorted(newer) + [f"{name} is gone" for name in lost]
-
-
-def settings(venv: Path) -> str:
-    """The text of pyvenv.cfg; empty where there is none."""
-    try:
-        return read_text(venv / "pyvenv.cfg")
-    except OSError:
-        return ""
 
 
 def cannot_make(python: str) -> str | None:

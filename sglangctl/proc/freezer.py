@@ -6,7 +6,6 @@ from collections.abc import Container
 from pathlib import Path
 
 from sglangctl.proc import cgroup, procfs
-from sglangctl.proc.cgroup import CGROUP
 
 
 def frozen(pid: int) -> bool:
@@ -29,8 +28,8 @@ def thaw(pid: int, killed: Container[int]) -> bool:
     return found
 
 
-def _frozen_folders(pid: int, root: Path = CGROUP) -> list[Path]:
-    found = []
+def _frozen_folders(pid: int) -> list[Path]:
+    found, root = [], cgroup.CGROUP
     for line in (procfs.read_text(pid, "cgroup") or "").splitlines():
         _, _, rest = line.partition(":")
         controllers, _, path = rest.partition(":")

@@ -39,25 +39,21 @@ class End:
 
 def listeners(pid: int | None = None, port: int | None = None) -> list[Listener]:
     """All listening TCP sockets (on `port`), IPv4 and IPv6, of our network namespace or `pid`'s."""
-    found: list[Listener] = []
-    for name in ("tcp", "tcp6"):
-        try:
-            with open(f"{procfs.PROC}/{pid or 'self'}/net/{name}", encoding="ascii") as file:
-                # A busy server has thousands of connections here: only the port's lines are parsed.
-                lines = file.read() if port is None else _lines_of(port, file)
-                found += [item for item in parse(lines) if port in (None, item.port)]
-        except OSError:
-            continue  # no IPv6, or the process is gone
+    found = []
+    for words in _rows(pid, port) or ():
+        end = _end(words[1]) if words[3] == LISTEN else None
+        if end is not None and port in (None, end[1]):
+            found.append(Listener(*end, int(words[9])))
     return found
 
 
-def owners(port: int, pids: Iterable[int] | None = None, net_of: int | None = None) -> list[int]:
+def owners(port: int, pids: Iterable[int] | None = None) -> list[int]:
     """The processes (of all, or of `pids`) that hold a listening socket on `port`, ascending.
 
     A socket may have several (forked workers). Empty: nobody listens, or the owner is not
-    ours to look at (not root, or another network namespace: `net_of` names one by a process).
+    ours to look at (not root, or another network namespace).
     """
-    inodes = {item.inode for item in listeners(net_of, port)}
+    inodes = {item.inode for item in listeners(port=port)}
     return sorted(
         {owner for found in holders_of(inodes, pids).values() for owner in found} if inodes else ()
     )
@@ -65,18 +61,10 @@ def owners(port: int, pids: Iterable[int] | None = None, net_of: int | None = No
 
 def connections(port: int, pid: int | None = None) -> int | None:
     """Established TCP connections to `port` here (of `pid`'s network namespace); None: unknown."""
-    found = None
-    for name in ("tcp", "tcp6"):
-        try:
-            with open(f"{procfs.PROC}/{pid or 'self'}/net/{name}", encoding="ascii") as file:
-                lines = [line.split() for line in file if f":{port:04X} " in line]
-        except OSError:
-            continue
-        local = f":{port:04X}"
-        found = (found or 0) + sum(
-            len(line) > 3 and line[1].endswith(local) and line[3] == ESTABLISHED for line in lines
-        )
-    return found
+    rows, local = _rows(pid, port), f":{port:04X}"
+    if rows is None:
+        return None
+    return sum(words[1].endswith(local) and words[3] == ESTABLISHED for words in rows)
 
 
 def listeners_at(address: str, port: int) -> list[Listener]:
@@ -88,15 +76,9 @@ def far_end(connection: socket.socket) -> End | None:
     """The other end of a connected TCP socket, where it is in our network namespace, else None.
     OSError when it is not connected."""
     near, far = _plain(connection.getsockname()), _plain(connection.getpeername())
-    for name in ("tcp", "tcp6"):
-        try:
-            with open(f"{procfs.PROC}/self/net/{name}", encoding="ascii") as file:
-                lines = [line.split() for line in file if f":{far[1]:04X} " in line]
-        except OSError:
-            continue
-        for words in lines:
-            if len(words) > 9 and (_end(words[1]), _end(words[2])) == (far, near):
-                return End(*far, words[3], int(words[9]))
+    for words in _rows(None, far[1]) or ():
+        if (_end(words[1]), _end(words[2])) == (far, near):
+            return End(*far, words[3], int(words[9]))
     return None
 
 
@@ -117,23 +99,19 @@ def holders_of(
     return found
 
 
-def _lines_of(port: int, lines: Iterable[str]) -> str:
-    wanted = f":{port:04X} "
-    return "\n" + "".join(line for line in lines if wanted in line)
-
-
-def parse(text: str) -> list[Listener]:
-    """The listening sockets in the text of /proc/net/tcp or tcp6."""
-    found = []
-    for line in text.splitlines()[1:]:
-        words = line.split()
-        if len(words) < 10 or words[3] != LISTEN:
-            continue
-        host, _, port = words[1].rpartition(":")
+def _rows(pid: int | None, port: int | None) -> list[list[str]] | None:
+    """The sockets (with `port` at one end) of our network namespace or `pid`'s, each as the words of
+    its line; None: unknown."""
+    # A busy server has thousands of connections here: only the port's lines are parsed.
+    wanted = "" if port is None else f":{port:04X} "
+    found = None
+    for name in ("tcp", "tcp6"):
         try:
-            found.append(Listener(address_of(host), int(port, 16), int(words[9])))
-        except ValueError:
-            continue
+            with open(f"{procfs.PROC}/{pid or 'self'}/net/{name}", encoding="ascii") as file:
+                lines = [line.split() for line in file if wanted in line]
+        except OSError:
+            continue  # no IPv6, or the process is gone
+        found = (found or []) + [words for words in lines if len(words) > 9]
     return found
 
 

@@ -74,7 +74,7 @@ class Waiting:
         from sglangctl.engine.http import endpoint
         from sglangctl.masking.masker import Masker
         from sglangctl.startup.fold import Startup
-        from sglangctl.watch.collect import Collection, End
+        from sglangctl.watch.collect import Collection
         from sglangctl.watch.launch_event import fields
         from sglangctl.watch.logtail import Logtail, beginning_of_run
         from sglangctl.watch.recorder import Recorder
@@ -107,7 +107,7 @@ class Waiting:
                 if assessment is not None and _over(assessment):
                     return assessment
                 if collection.main.gone():
-                    collection.finish(End(None))
+                    collection.finish(None)
                     # It has failed. A cause may still come from the log within this time.
                     limit = self.run.t() + self.config.limits.failed_cause_s
                     return startup.tick(limit)

@@ -33,7 +33,6 @@ from sglangctl.systemd.unit_names import slots as slots_of
 from sglangctl.util.errors import Failed
 from sglangctl.util.heartbeat import BEAT_S
 from sglangctl.util.values import mapping, text, whole
-from sglangctl.watch.collect import End
 from sglangctl.watch.follow_run import Follow
 from sglangctl.watch.logtail import Logtail
 
@@ -172,7 +171,7 @@ def wait(
 
         follow.until(over)
         if follow.gone():
-            follow.finish(End(unit_run.exit_of(gate.unit, run.id, run.main_pid)))
+            follow.finish(unit_run.exit_of(gate.unit, run.id, run.main_pid))
         phase, verdict, file = follow.phase, follow.verdict, follow.file
     if follow.outcome in GIVEN_UP:
         return of_verdict(engine, verdict, file.parent.name)

@@ -14,33 +14,11 @@ from sglangctl.systemd.unit_names import SWITCH_DROP_IN, watch_unit
 from sglangctl.util.values import digits
 
 PROPERTIES = (
-    "Id",
-    "LoadState",
-    "ActiveState",
-    "SubState",
-    "UnitFileState",
-    "NeedDaemonReload",
-    "Result",
-    "Job",
-    "InvocationID",
-    "NRestarts",
-    "Restart",
-    "StartLimitBurst",
-    "RestartUSec",
-    "StateChangeTimestampMonotonic",
-    "MainPID",
-    "ExecStartPre",
-    "ExecMainPID",
-    "ExecMainCode",
-    "ExecMainStatus",
-    "ExecMainStartTimestampMonotonic",
-    "ExecMainExitTimestampMonotonic",
-    "ControlGroup",
-    "User",
-    "UID",
-    "TriggeredBy",
-    "FragmentPath",
-    "DropInPaths",
+    "Id,LoadState,ActiveState,SubState,UnitFileState,NeedDaemonReload,Result,Job,InvocationID,"
+    "NRestarts,Restart,StartLimitBurst,RestartUSec,StateChangeTimestampMonotonic,"
+    "MainPID,ExecStartPre,ExecMainPID,ExecMainCode,ExecMainStatus,"
+    "ExecMainStartTimestampMonotonic,ExecMainExitTimestampMonotonic,"
+    "ControlGroup,User,UID,TriggeredBy,FragmentPath,DropInPaths"
 )
 ENABLED = ("enabled", "enabled-runtime")
 RUNNING = ("active", "activating", "deactivating", "reloading", "refreshing")
@@ -240,9 +218,7 @@ def show(names: Iterable[str], timeout_s: float = 30.0) -> dict[str, Unit] | Non
         return {}
     if not systemctl.booted():
         return None
-    result = systemctl.call(
-        "show", "--property=" + ",".join(PROPERTIES), "--", *asked, timeout_s=timeout_s
-    )
+    result = systemctl.call("show", f"--property={PROPERTIES}", "--", *asked, timeout_s=timeout_s)
     if not result.ok:
         return None
     blocks = [parse(block) for block in result.stdout.strip("\n").split("\n\n")]

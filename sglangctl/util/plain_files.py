@@ -29,6 +29,14 @@ def read_bytes(path: Path, limit: int = LARGEST) -> bytes:
     return data
 
 
+def text_of(path: Path) -> str:
+    """As read_text; empty where it cannot be read."""
+    try:
+        return read_text(path)
+    except OSError:
+        return ""
+
+
 def read_text(path: Path) -> str:
     """The content as text, bytes that are none written out; OSError as read_bytes has it."""
     return read_bytes(path).decode("utf-8", "backslashreplace")

@@ -13,7 +13,7 @@ import re
 import select
 import time
 from collections.abc import Callable, Container
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Any
 
 from sglangctl.engine import kinds, port_owner
@@ -49,13 +49,6 @@ CRASH = re.compile(r"exit ?code|sigquit", re.I)
 SOFT_ENDS = (0, -15, 143)
 """Exit statuses of an engine that was asked to end, as far as they show it."""
 STOP_NEWS_S = 0.8
-
-
-@dataclass(frozen=True)
-class End:
-    """How a run's main process ended; None: not to be found out."""
-
-    returncode: int | None
 
 
 class Collection:
@@ -163,8 +156,9 @@ class Collection:
         if self._is_due("tick", now, TICK_S) or (due is not None and t >= due):
             self.recorder.tick(t)
 
-    def finish(self, end: End) -> None:
-        """The main process is gone: its last words, then the `exit` event."""
+    def finish(self, returncode: int | None) -> None:
+        """The main process is gone, with this status (None: not to be found out): its last words, then
+        the `exit` event."""
         self._answers()
         kills = self._kills.kills()
         if kills:
@@ -172,13 +166,13 @@ class Collection:
         self._log(self._tail.drain())
         self._note_stop()
         asked = time.monotonic() + STOP_NEWS_S
-        soft = end.returncode in SOFT_ENDS and self.run.folder is not None
+        soft = returncode in SOFT_ENDS and self.run.folder is not None
         while soft and not self._stop_said and time.monotonic() < asked:
             # The system's journal tells of a stop a moment after the stop has done its work.
             time.sleep(0.1)
             self._note_stop()
         pids = {process.pid for process in self.processes} | {self.run.main_pid}
-        fields = event_fields.exit(end.returncode, kills, self.run.launched, pids)
+        fields = event_fields.exit(returncode, kills, self.run.launched, pids)
         self.recorder.record(self.run.t(), "exit", **fields)
 
     def close(self) -> None:

@@ -11,8 +11,7 @@ from sglangctl.engine.http import Answer
 from sglangctl.engine.port_owner import Owner
 from sglangctl.engine.readiness_facts import Proof
 from sglangctl.gpu import gpus
-from sglangctl.proc import membership, oom, procfs
-from sglangctl.proc.cgroup import CGROUP
+from sglangctl.proc import freezer, membership, oom, procfs
 
 SHM_FULL_MIB = 16
 
@@ -112,22 +111,14 @@ def exit(
     return fields
 
 
-def frozen(folder: Path | None, main_pid: int, root: Path = CGROUP) -> bool:
+def frozen(folder: Path | None, main_pid: int) -> bool:
     """Whether the engine's cgroup is frozen: v2 cgroup.events, v1 the main process's freezer."""
     if folder is not None:
         try:
             return "frozen 1" in (folder / "cgroup.events").read_text()
         except OSError:
             pass  # v1: its freezer has a hierarchy of its own
-    for line in (procfs.read_text(main_pid, "cgroup") or "").splitlines():
-        parts = line.split(":", 2)
-        if len(parts) == 3 and parts[1] == "freezer":
-            try:
-                state = (root / "freezer" / parts[2].lstrip("/") / "freezer.state").read_text()
-            except OSError:
-                return False
-            return state.strip() in ("FROZEN", "FREEZING")
-    return False
+    return freezer.frozen(main_pid)
 
 
 def _full(path: str, limit_mib: int) -> bool:

@@ -27,7 +27,7 @@ from sglangctl.systemd import systemctl, unit_run
 from sglangctl.systemd.unit import find
 from sglangctl.util import os_errors
 from sglangctl.watch import launch_event
-from sglangctl.watch.collect import Collection, End
+from sglangctl.watch.collect import Collection
 from sglangctl.watch.jit_caches import JitCaches
 from sglangctl.watch.logtail import Logtail, beginning_of_run, mark_end
 from sglangctl.watch.recorder import Recorder
@@ -141,12 +141,12 @@ class Follow:
                     return
             self._collection.sleep(LOOK_S)
 
-    def finish(self, end: End) -> None:
-        """The main process is gone: write its end, and the verdict on it."""
+    def finish(self, returncode: int | None) -> None:
+        """The main process is gone: write its end (None: unknown), and the verdict on it."""
         if self.ended:
             return
         self.ended = True
-        self._collection.finish(end)
+        self._collection.finish(returncode)
         limit = self.run.t() + self.config.limits.failed_cause_s
         # A verdict that waits for a late cause gets none any more: the log was read to its end.
         while self._recorder.due is not None and self._recorder.due <= limit:

@@ -16,11 +16,10 @@ from sglangctl.diagnosis.outcomes import SERVED
 from sglangctl.engine import run as runs
 from sglangctl.state.config import ConfigError, EngineConfig, load_engine, located
 from sglangctl.state.paths import Paths
-from sglangctl.systemd import unit_run
+from sglangctl.systemd import systemctl, unit_run
 from sglangctl.systemd.notify import notify
 from sglangctl.util.errors import Unusable
 from sglangctl.util.terminal import escaped
-from sglangctl.watch.collect import End
 from sglangctl.watch.follow_run import Follow
 from sglangctl.watch.logtail import Logtail
 
@@ -46,7 +45,7 @@ class Watch:
 
     def unit(self) -> int:
         """Every run of the engine's unit, until SIGTERM."""
-        if not systemd_here():
+        if not systemctl.booted():
             raise Unusable("there is no systemd here: name a process with --pid, or a command")
         notify("READY=1", f"STATUS={self.config.name}: no start yet")
         done: str | None = None
@@ -66,7 +65,7 @@ class Watch:
             follow.until(partial(self._superseded, found.id))
             # A stop of the engine and of its watch, one after the other: the end is written still.
             if not follow.ended and (follow.gone() or not self.stopped):
-                follow.finish(End(unit_run.exit_of(name, found.id, found.main_pid)))
+                follow.finish(unit_run.exit_of(name, found.id, found.main_pid))
             done = found.id
             self._close(follow)
         return 0
@@ -80,7 +79,7 @@ class Watch:
         follow = self._open(found, seen_from_start=False)
         follow.until(lambda: self.stopped)
         if not self.stopped:
-            follow.finish(End(None))
+            follow.finish(None)
         self._close(follow)
         return 0 if follow.outcome in SERVED else 1
 
@@ -109,7 +108,7 @@ class Watch:
             follow = self._open(found, seen_from_start=True, started=argv)
             follow.until(partial(self._hand_on, child, follow))
             status = child.wait()
-            follow.finish(End(status))
+            follow.finish(status)
             self._close(follow)
         finally:
             end(child)  # no command may run unwatched
@@ -156,12 +155,6 @@ def end(child: subprocess.Popen[bytes]) -> None:
         time.sleep(IDLE_S)
     os.killpg(child.pid, signal.SIGKILL)
     child.wait()
-
-
-def systemd_here() -> bool:
-    from sglangctl.systemd import systemctl
-
-    return systemctl.booted()
 
 
 def _show(text: str) -> None:

@@ -13,7 +13,7 @@ from pathlib import Path
 from sglangctl.sgl_kernel.library import archive
 from sglangctl.sgl_kernel.venv import DISTRIBUTIONS
 from sglangctl.util.errors import Unusable
-from sglangctl.util.plain_files import read_text
+from sglangctl.util.plain_files import read_text, text_of
 from sglangctl.util.values import digits
 
 TORCH_PIN = re.compile(r"^torch\s*(?:\(\s*)?={2,3}\s*([0-9][^;,\s)]*)")
@@ -59,15 +59,9 @@ def from_wheel(path: Path) -> Metadata:
 def from_folder(dist_info: Path) -> Metadata:
     """The metadata of an installed distribution (missing files count as empty)."""
 
-    def text(name: str) -> str:
-        try:
-            return read_text(dist_info / name)
-        except OSError:
-            return ""
-
     stem, _, version = dist_info.name[: -len(".dist-info")].partition("-")
-    metadata = text("METADATA") or f"Name: {stem}\nVersion: {version}\n"
-    return _parse(metadata, text("WHEEL"), text(PROVENANCE))
+    metadata, *others = (text_of(dist_info / name) for name in ("METADATA", "WHEEL", PROVENANCE))
+    return _parse(metadata or f"Name: {stem}\nVersion: {version}\n", *others)
 
 
 def normalized(name: str) -> str:

@@ -2,10 +2,11 @@ from __future__ import annotations
 
 import os
 import socket
+from pathlib import Path
 
 import pytest
 
-from sglangctl.proc import sockets
+from sglangctl.proc import procfs, sockets
 
 # As the kernel writes it (proc(5)): port 8000 on 127.0.0.1 listens, one connection, one closed.
 TCP = """  sl  local_address rem_address   st tx_queue rx_queue tr tm->when retrnsmt   uid  timeout inode
@@ -20,16 +21,27 @@ TCP6 = """  sl  local_address                         remote_address            
 """
 
 
-def test_listening_sockets_only() -> None:
-    found = sockets.parse(TCP)
+@pytest.fixture
+def proc(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """The folder of our network namespace's files, empty."""
+    monkeypatch.setattr(procfs, "PROC", str(tmp_path))
+    (tmp_path / "self/net").mkdir(parents=True)
+    return tmp_path / "self/net"
+
+
+def test_listening_sockets_only(proc: Path) -> None:
+    (proc / "tcp").write_text(TCP)
+    found = sockets.listeners()
+    assert [item.inode for item in sockets.listeners(port=8000)] == [4711]
     assert [(item.address, item.port, item.inode) for item in found] == [
         ("127.0.0.1", 8000, 4711),
         ("0.0.0.0", 22, 99),
     ]
 
 
-def test_ipv6_and_mapped_addresses() -> None:
-    assert [(item.address, item.port) for item in sockets.parse(TCP6)] == [
+def test_ipv6_and_mapped_addresses(proc: Path) -> None:
+    (proc / "tcp6").write_text(TCP6)
+    assert [(item.address, item.port) for item in sockets.listeners()] == [
         ("::", 30000),
         ("127.0.0.1", 30001),
     ]

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from sglangctl.proc import freezer, procfs
+from sglangctl.proc import cgroup, freezer, procfs
 from sglangctl.systemd import systemctl as systemd
 from sglangctl.systemd import unit as units
 from sglangctl.systemd.unit_names import engine_unit, is_helper, watch_unit
@@ -177,4 +177,5 @@ def test_frozen_on_every_layout(
     path.parent.mkdir(parents=True, exist_ok=True)
     path.write_text(text)
     monkeypatch.setattr(procfs, "read_text", lambda pid, name: f"9:pids:/a/b\n{line}\n")
-    assert bool(freezer._frozen_folders(1, tmp_path)) == frozen
+    monkeypatch.setattr(cgroup, "CGROUP", tmp_path)
+    assert freezer.frozen(1) == frozen

@@ -8,7 +8,7 @@ import pytest
 
 from sglangctl.engine.port_owner import Owner
 from sglangctl.gpu.gpus import Gpu
-from sglangctl.proc import procfs
+from sglangctl.proc import cgroup, procfs
 from sglangctl.watch import event_fields
 
 GONE = 1 << 22
@@ -68,11 +68,12 @@ def test_frozen_on_v2(tmp_path: Path) -> None:
 
 def test_frozen_on_v1(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(procfs, "PROC", str(tmp_path / "proc"))
+    monkeypatch.setattr(cgroup, "CGROUP", tmp_path)
     (tmp_path / "proc/7").mkdir(parents=True)
     (tmp_path / "proc/7/cgroup").write_text("9:name=systemd:/a\n6:freezer:/jobs/x\n0::/a\n")
     state = tmp_path / "freezer/jobs/x/freezer.state"
     state.parent.mkdir(parents=True)
     for text, frozen in (("THAWED\n", False), ("FREEZING\n", True), ("FROZEN\n", True)):
         state.write_text(text)
-        assert event_fields.frozen(tmp_path / "no-such-cgroup", 7, tmp_path) is frozen
-    assert not event_fields.frozen(None, 99, tmp_path)
+        assert event_fields.frozen(tmp_path / "no-such-cgroup", 7) is frozen
+    assert not event_fields.frozen(None, 99)
