@@ -20,6 +20,24 @@ TOKENIZER = "reading the tokenizer's files"
 ARGUMENTS = "checking the arguments"
 WEIGHTS = "loading weights"
 
+# What stands in a traceback's frames, by what is being done there.
+_FRAMES = {
+    FOLDER: ("makedirs", "mkdir"),
+    TOKENIZER: ("tokenization_", "get_tokenizer("),
+    ARGUMENTS: ("/server_args.py", "/arg_groups/"),
+    WEIGHTS: ("load_weights(", "weight_loader("),
+    QUANTIZATION: ("create_weights",),
+    MODEL_TYPE: ("CONFIG_MAPPING",),
+    LOCK: ("filelock", "fcntl.flock", "fcntl.lockf"),
+    TASK: ("_fork_exec(", "os.fork(", "start_new_thread("),
+    SEGMENT: ("shared_memory.py",),
+    PEERS: ("custom_all_reduce", "register_graph_buffers"),
+    COMPILER: (
+        *("cuda_home", "CUDA_HOME", "find_nvcc", "get_nvcc", "run_ninja", "build_ninja"),
+        *("_ninja_build", "/triton/runtime/build.py", "_inductor/cpp_builder.py"),
+    ),
+}
+
 
 @dataclass(frozen=True)
 class Context:
@@ -110,6 +128,11 @@ _ELSE = (
     (ARGUMENTS, _REFUSAL, "unsupported-configuration", False),
 )
 _BY_PATH = ("model-not-found", "weights-missing", "weights-unreadable", "tokenizer-missing")
+
+
+def deeds(frame: str) -> set[str]:
+    """What is being done in a line of a traceback's frames."""
+    return {deed for deed, marks in _FRAMES.items() if any(mark in frame for mark in marks)}
 
 
 def classify(line: str, context: Context, exception: bool = False) -> LineCause | None:

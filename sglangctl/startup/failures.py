@@ -11,22 +11,7 @@ from __future__ import annotations
 import re
 from dataclasses import dataclass, replace
 
-from sglangctl.diagnosis.classify import (
-    ARGUMENTS,
-    COMPILER,
-    FOLDER,
-    LOCK,
-    MODEL_TYPE,
-    PEERS,
-    QUANTIZATION,
-    SEGMENT,
-    TASK,
-    TOKENIZER,
-    WEIGHTS,
-    Context,
-    LineCause,
-    classify,
-)
+from sglangctl.diagnosis.classify import Context, LineCause, classify, deeds
 from sglangctl.startup.loglines import LINE_LIMIT, Line
 
 RECENT_S = 120.0
@@ -36,38 +21,6 @@ _KEEP = 64
 _MESSAGE_LINES = 60
 
 _NO_TOKENIZER = "_fix_v5_add_bos_eos_token: failed to read tokenizer_config.json"
-
-# What stands in a traceback's frames, and what is being done there.
-_FRAMES = (
-    ("makedirs", FOLDER),
-    ("mkdir", FOLDER),
-    ("tokenization_", TOKENIZER),
-    ("get_tokenizer(", TOKENIZER),
-    ("/server_args.py", ARGUMENTS),
-    ("/arg_groups/", ARGUMENTS),
-    ("load_weights(", WEIGHTS),
-    ("weight_loader(", WEIGHTS),
-    ("create_weights", QUANTIZATION),
-    ("CONFIG_MAPPING", MODEL_TYPE),
-    ("filelock", LOCK),
-    ("fcntl.flock", LOCK),
-    ("fcntl.lockf", LOCK),
-    ("_fork_exec(", TASK),
-    ("os.fork(", TASK),
-    ("start_new_thread(", TASK),
-    ("shared_memory.py", SEGMENT),
-    ("custom_all_reduce", PEERS),
-    ("register_graph_buffers", PEERS),
-    ("cuda_home", COMPILER),
-    ("CUDA_HOME", COMPILER),
-    ("find_nvcc", COMPILER),
-    ("get_nvcc", COMPILER),
-    ("run_ninja", COMPILER),
-    ("build_ninja", COMPILER),
-    ("_ninja_build", COMPILER),
-    ("/triton/runtime/build.py", COMPILER),
-    ("_inductor/cpp_builder.py", COMPILER),
-)
 
 _EXCEPTION = re.compile(r"^[A-Za-z_][\w.]*(?:Error|Exception|Interrupt|Exit|Timeout|Failure)\b:?")
 _CRASHED = re.compile(r"^Subprocess (\S+) \(pid=\d+\) crashed with exit code (-?\d{1,9})\b")
@@ -264,9 +217,7 @@ class Failures:
         if not traceback.message_left:
             if text[:1] in (" ", "\t", "^", "|", "+"):
                 traceback.frames += 1
-                for mark, deed in _FRAMES:
-                    if mark in text:
-                        traceback.doing |= {deed}
+                traceback.doing |= deeds(text)
                 return False
             if not text.strip():
                 return False

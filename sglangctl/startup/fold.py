@@ -12,7 +12,7 @@ from sglangctl.startup.loglines import bar
 from sglangctl.startup.state import State
 from sglangctl.state.config import Limits
 from sglangctl.systemd.unit_failure import spawn_step
-from sglangctl.util.values import mappings, number, printable, text, whole
+from sglangctl.util.values import mappings, number, printable, text, texts, whole
 
 _FLUSH_S = 0.5
 """A line that has not ended for this long is read as it is."""
@@ -136,9 +136,7 @@ class Startup(State):
         self.warm.walks(event)
 
     def _cache(self, t: float, event: dict[str, Any]) -> None:
-        grown = event.get("grown")
-        listed = grown if isinstance(grown, list) else []
-        names = [printable(name, 80) for name in listed if isinstance(name, str)]
+        names = [printable(name, 80) for name in texts(event.get("grown"))]
         if names:
             self.compiles(t, tuple(f"{name} grows" for name in names))
 

@@ -8,25 +8,6 @@ from typing import Any
 
 from sglangctl.util.values import digits, in_unix, mapping, number, text, whole
 
-_FLAGS = {
-    "--model-path": "model",
-    "--model": "model",
-    "--tokenizer-path": "tokenizer",
-    "--served-model-name": "served_name",
-    "--port": "port",
-    "--tp-size": "tensor_parallel",
-    "--tensor-parallel-size": "tensor_parallel",
-    "--tp": "tensor_parallel",
-    "--pp-size": "pipeline_parallel",
-    "--pipeline-parallel-size": "pipeline_parallel",
-    "--speculative-draft-model-path": "drafter_path",
-    "--speculative-draft-model": "drafter_path",
-    "--speculative-algorithm": "algorithm",
-}
-_ARGUMENT = re.compile(
-    r"['\"]?\b(model_path|tokenizer_path|served_model_name|port|tp_size|pp_size|"
-    r"speculative_draft_model_path|speculative_algorithm)['\"]?[=:] ?(?:'([^']*)'|\"([^\"]*)\"|(\w+))"
-)
 _NAMES = {
     "model_path": "model",
     "tokenizer_path": "tokenizer",
@@ -37,6 +18,16 @@ _NAMES = {
     "speculative_draft_model_path": "drafter_path",
     "speculative_algorithm": "algorithm",
 }
+"""Name in server_args -> field of Launched. Flags have the same names, and these:"""
+_FLAGS = {
+    **_NAMES,
+    "model": "model",
+    "tp": "tensor_parallel",
+    "tensor_parallel_size": "tensor_parallel",
+    "pipeline_parallel_size": "pipeline_parallel",
+    "speculative_draft_model": "drafter_path",
+}
+_ARGUMENT = re.compile(rf"['\"]?\b({'|'.join(_NAMES)})['\"]?[=:] ?(?:'([^']*)'|\"([^\"]*)\"|(\w+))")
 
 
 @dataclass
@@ -125,7 +116,7 @@ class Launched:
                 waiting = None
             elif word.startswith("--"):
                 flag, equals, value = word.partition("=")
-                name = _FLAGS.get(flag)
+                name = _FLAGS.get(flag[2:].replace("-", "_"))
                 if name is not None and equals:
                     self._set(name, value)
                 else:

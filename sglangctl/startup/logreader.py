@@ -44,12 +44,12 @@ def bar(startup: State, t: float, shown: loglines.Bar) -> None:
     """Take one state of a progress bar."""
     if phases.shard_bar(shown):
         startup.phases.at_least(t, "loading")
-        if startup.work.shards(t, startup.phases.model, shown):
+        if startup.work.feed(t, startup.phases.model, "shards", shown):
             startup.moved(t, "shards")
             startup.failures.advance()
     elif phases.graph_bar(shown):
         startup.phases.at_least(t, "capturing")
-        if startup.work.graphs(t, startup.phases.capture, shown):
+        if startup.work.feed(t, startup.phases.capture, "graphs", shown):
             startup.moved(t, "graphs")
             startup.failures.advance()
     elif shown.done:

@@ -83,15 +83,9 @@ class Work:
         self._read_before = 0.0
         self._read = 0.0
 
-    def shards(self, t: float, model: str, bar: Bar) -> bool:
-        """A loader's bar of `target` or `drafter`; whether it got further."""
-        return self._feed(t, model, "shards", bar)
-
-    def graphs(self, t: float, what: str, bar: Bar) -> bool:
-        """A bar of graph capture; whether it got further."""
-        return self._feed(t, what, "graphs", bar)
-
-    def _feed(self, t: float, what: str, unit: str, bar: Bar) -> bool:
+    def feed(self, t: float, what: str, unit: str, bar: Bar) -> bool:
+        """A bar: the loader's `shards` of `target` or `drafter`, or the `graphs` of a kind; whether it
+        got further."""
         counter = self.current
         if counter is None or (counter.what, counter.unit, counter.total) != (
             what,

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from sglangctl.util.values import number, printable, text, whole
+from sglangctl.util.values import number, printable, text, texts, whole
 
 _HUNG_S = 20.0
 """A generation without an answer for this long has not been answered."""
@@ -45,10 +45,7 @@ class Proof:
         self.accept_length = number(event.get("accept_length"))
         self.accept_source = text(event.get("accept_source")) or ""
         self.speculative = text(event.get("speculative"))
-        faults = event.get("speculative_faults")
-        self.faults = (
-            tuple(x for x in faults if isinstance(x, str)) if isinstance(faults, list) else ()
-        )
+        self.faults = tuple(texts(event.get("speculative_faults")))
         self.tokens_per_s = number(event.get("tokens_per_s"))
         if self.ok is False:
             fault = text(event.get("fault")) or "its text makes no sense"

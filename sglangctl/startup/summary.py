@@ -11,13 +11,12 @@ from typing import Any
 
 from sglangctl.startup.assessment import Assessment
 from sglangctl.state.journal import Event
-from sglangctl.util.values import in_unix, number
+from sglangctl.util.values import in_unix, mappings, number
 
 
 def gpus_of(event: Event | None) -> list[dict[str, Any]]:
     """The list of a gpu event, without what is no GPU."""
-    gpus = event.get("gpus") if event else None
-    return [gpu for gpu in gpus if isinstance(gpu, dict)] if isinstance(gpus, list) else []
+    return mappings(event.get("gpus")) if event else []
 
 
 class Summary:

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from sglangctl.startup import render
-from sglangctl.util.values import mapping, mappings, number, printable, text, whole
+from sglangctl.util.values import mapping, mappings, number, printable, text, texts, whole
 
 _NAME, _MOST = 100, 100
 
@@ -47,9 +47,7 @@ def _load(fields: Mapping[str, Any]) -> dict[str, Any]:
         return {}
 
     def lines(key: str) -> tuple[str, ...]:
-        found = fields.get(key)
-        listed = found if isinstance(found, list) else []
-        return tuple(printable(line) for line in listed[:_MOST] if isinstance(line, str))
+        return tuple(map(printable, texts(fields.get(key))[:_MOST]))
 
     fault = text(fields.get("fault"))
     before = text(fields.get("compared_with"))

@@ -211,10 +211,10 @@ def shard(done: int) -> Bar:
 
 def test_shards_are_shown_from_the_second_on_until_bytes_are_twenty_seconds_ahead() -> None:
     made = work()
-    made.shards(20, "target", shard(1))
+    made.feed(20, "target", "shards", shard(1))
     made.read(21, 600)
     for done, read_at, unit in ((1, 21, "bytes"), (2, 42, "shards"), (2, 43, "bytes")):
-        made.shards(22, "target", shard(done))
+        made.feed(22, "target", "shards", shard(done))
         made.read(read_at, 600 + read_at)
         best = made.best(read_at, "loading")
         assert best is not None and best.unit == unit, (done, read_at)
