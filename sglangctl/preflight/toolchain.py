@@ -19,7 +19,7 @@ from sglangctl.sgl_kernel.venv import Torch
 from sglangctl.state.config import EngineConfig
 from sglangctl.systemd import confined
 from sglangctl.util.errors import Unusable
-from sglangctl.util.plain_files import read_text
+from sglangctl.util.plain_files import text_of
 
 JIT_SINCE = (0, 5, 16)
 """Of SGLang: this one was seen to end where ninja was missing (measured on two H200s)."""
@@ -118,10 +118,7 @@ def judge(
 
 def newest_gcc(home: Path) -> int | None:
     """What the toolkit's own check of its host compiler takes at most."""
-    try:
-        text = read_text(home / "include/crt/host_config.h")
-    except OSError:
-        return None
+    text = text_of(home / "include/crt/host_config.h")
     found = re.search(r"^#if __GNUC__ > (\d{1,3})\s*$", text, re.M)
     return int(found[1]) if found else None
 

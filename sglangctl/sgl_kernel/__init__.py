@@ -1,3 +1,1 @@
 """sgl-kernel: what a wheel holds, whether it works here, and how it is built and installed."""
-
-from __future__ import annotations

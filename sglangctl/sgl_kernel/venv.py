@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from sglangctl.util.errors import Unusable
-from sglangctl.util.plain_files import read_text
+from sglangctl.util.plain_files import text_of
 
 DISTRIBUTIONS = ("sglang-kernel", "sgl-kernel")
 """Both own the folder sgl_kernel/; the second was the name up to 0.3.21."""
@@ -71,10 +71,7 @@ class Venv:
     def torch(self) -> Torch | None:
         """The torch that an import would find; None without one."""
         for folder in self.path:
-            try:
-                text = read_text(folder / "torch/version.py")
-            except OSError:
-                continue
+            text = text_of(folder / "torch/version.py")
             version, cuda = VERSION_LINE.search(text), CUDA_LINE.search(text)
             if version:
                 return Torch(
@@ -95,22 +92,16 @@ class Venv:
         Read in its source, sglang/srt/entrypoints/engine.py; None when it does not exist.
         """
         for folder in self.path:
-            try:
-                text = read_text(folder / "sglang/srt/entrypoints/engine.py")
-            except OSError:
-                continue
-            match = REQUIRED.search(text)
-            return (match.group(1), match.group(2)) if match else None
+            if text := text_of(folder / "sglang/srt/entrypoints/engine.py"):
+                match = REQUIRED.search(text)
+                return (match.group(1), match.group(2)) if match else None
         return None
 
     def pinned_kernel(self) -> tuple[str, str] | None:
         """(distribution, version) that the installed SGLang's metadata pins; None: it does not."""
         for folder in self.path:
             for path in folder.glob("sglang-*.dist-info/METADATA"):
-                try:
-                    match = PINNED.search(read_text(path))
-                except OSError:
-                    continue
+                match = PINNED.search(text_of(path))
                 if match:
                     return match.group(1), match.group(2)
         return None
@@ -141,11 +132,7 @@ def load(root: Path) -> Venv:
 
 
 def _settings(file: Path) -> dict[str, str]:
-    try:
-        lines = read_text(file).splitlines()
-    except OSError:
-        return {}
-    pairs = (line.partition("=") for line in lines)
+    pairs = (line.partition("=") for line in text_of(file).splitlines())
     return {name.strip().lower(): value.strip() for name, _, value in pairs}
 
 
@@ -153,11 +140,7 @@ def _added(site: Path) -> list[Path]:
     """The folders that .pth files add to sys.path; their lines of code are not run."""
     found = []
     for file in sorted(site.glob("*.pth")):
-        try:
-            lines = read_text(file).splitlines()
-        except OSError:
-            continue
-        entries = [line.strip() for line in lines]
+        entries = [line.strip() for line in text_of(file).splitlines()]
         found += [site / word for word in entries if word and not word.startswith(("#", "import"))]
     return [folder for folder in found if os.path.isdir(folder)]  # which takes any name
 

@@ -27,7 +27,6 @@ class Proof:
         """The algorithm that runs, "" for none; None: unknown."""
         self.faults: tuple[str, ...] = ()
         """What differs from the drafter that was declared."""
-        self.tokens_per_s: float | None = None
         self.error = ""
 
     def feed(self, t: float, event: dict[str, Any]) -> bool:
@@ -46,7 +45,6 @@ class Proof:
         self.accept_source = text(event.get("accept_source")) or ""
         self.speculative = text(event.get("speculative"))
         self.faults = tuple(texts(event.get("speculative_faults")))
-        self.tokens_per_s = number(event.get("tokens_per_s"))
         if self.ok is False:
             fault = text(event.get("fault")) or "its text makes no sense"
             self.error = f"the last generation failed its check: {printable(fault)}"

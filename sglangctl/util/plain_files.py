@@ -11,9 +11,11 @@ LARGEST = 16 << 20
 """Bytes of a text: the largest RECORD seen has 2 MiB."""
 
 
-def descriptor(path: Path) -> int:
-    """A plain file (also through a link), open for reading; OSError for anything else."""
-    found = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK | os.O_NOCTTY)
+def descriptor(path: Path, follow: bool = True) -> int:
+    """A plain file (also through a link, where we `follow`), open for reading; OSError for anything
+    else."""
+    flags = os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK | os.O_NOCTTY
+    found = os.open(path, flags if follow else flags | os.O_NOFOLLOW)
     if stat.S_ISREG(os.fstat(found).st_mode):
         return found
     os.close(found)

@@ -14,12 +14,13 @@ import codecs
 import errno
 import os
 import re
-import stat
 import time
 from collections.abc import Callable, Container
 from dataclasses import dataclass
 from datetime import datetime
 from pathlib import Path
+
+from sglangctl.util.plain_files import descriptor
 
 CHUNK = 1 << 16
 POLL_LIMIT = 4 * CHUNK
@@ -52,7 +53,7 @@ class Piece:
 
 
 class Logtail:
-    """`poll` returns what is new. `error` is why nothing can be read, None while it can."""
+    """`poll` returns what is new."""
 
     def __init__(
         self, path: Path, offset: int | None = None, mask: Callable[[str], str] = str
@@ -60,7 +61,6 @@ class Logtail:
         """`offset` None: from the end of what is there now. `mask` takes secrets out of a text."""
         self.path = path
         self.mask = mask
-        self.error: str | None = None
         self._fd: int | None = None
         self._identity: tuple[int, int] | None = None
         self._offset = 0
@@ -132,17 +132,14 @@ class Logtail:
 
     def _open(self) -> bool:
         try:
-            self._fd = open_regular(self.path)
+            self._fd = descriptor(self.path, follow=False)
         except FileNotFoundError:
-            self.error = "not there yet"
             # What appears later is new from its first byte.
             self._wanted = 0 if self._first else self._wanted
             return False
-        except OSError as error:
-            self.error = error.strerror or str(error)
+        except OSError:
             return False
         found = os.fstat(self._fd)
-        self.error = None
         self._identity = (found.st_dev, found.st_ino)
         if self._first:
             wanted = found.st_size if self._wanted is None else self._wanted
@@ -246,11 +243,11 @@ class Logtail:
         return pieces
 
 
-def _data(descriptor: int, offset: int, size: int) -> tuple[int, int]:
+def _data(file: int, offset: int, size: int) -> tuple[int, int]:
     """Where the next bytes from `offset` on are that are no hole, and where those end."""
     try:
-        begin = os.lseek(descriptor, offset, os.SEEK_DATA)
-        return begin, os.lseek(descriptor, begin, os.SEEK_HOLE)
+        begin = os.lseek(file, offset, os.SEEK_DATA)
+        return begin, os.lseek(file, begin, os.SEEK_HOLE)
     except OSError as error:
         # ENXIO: nothing but a hole up to the end. Else the file system knows of no holes.
         return (size, size) if error.errno == errno.ENXIO else (offset, size)
@@ -263,16 +260,6 @@ def mark_end(path: Path, run_id: str) -> int | None:
     mark = f"{MARK_PREFIX}{run_id}\n".encode()
     place = data.find(mark) if MARK.fullmatch(mark.decode()) else -1
     return None if place < 0 else start + place + len(mark)
-
-
-def open_regular(path: Path) -> int:
-    """A descriptor to read a file; OSError for anything else. The folder may be the engine's:
-    neither its links nor its pipes are followed by root."""
-    descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NOFOLLOW | os.O_NONBLOCK)
-    if stat.S_ISREG(os.fstat(descriptor).st_mode):
-        return descriptor
-    os.close(descriptor)
-    raise OSError(errno.EINVAL, "not a regular file", str(path))
 
 
 def safe_cut(text: str, cut: int, mask: Callable[[str], str]) -> int:
@@ -308,7 +295,8 @@ def beginning_of_run(path: Path, run_id: str, launched: float) -> int:
 
 def _last_bytes(path: Path) -> tuple[bytes, int]:
     """At most LOOK_BACK bytes before the end, and where they begin."""
-    with open(open_regular(path), "rb") as file:
+    # The folder may be the engine's: neither its links nor its pipes are followed by root.
+    with open(descriptor(path, follow=False), "rb") as file:
         start = max(0, file.seek(0, os.SEEK_END) - LOOK_BACK)
         file.seek(start)
         return file.read(LOOK_BACK), start

@@ -76,7 +76,7 @@ def _work(
     told("environment", text=f"torch {request.inputs.torch}, CUDA {tools_cuda.version}")
     tools = environment.prepare(request, place.environments, tree.project, place.log)
     have = jobs.room(memory.available_mib(), memory.cgroup_room_mib())
-    plan = jobs.plan(have, os.cpu_count() or 1, request.jobs, request.nvcc_threads)
+    plan = jobs.plan(have, os.cpu_count() or 1, request.jobs)
     told("jobs", text=plan.reason, jobs=plan.jobs, memory_max_mib=plan.memory_max_mib)
     compiled = compile.build(request, place, tree.project, tools, tools_cuda, plan, told)
     if not compiled.limited:

@@ -1,8 +1,8 @@
 """How many compilers at once: from memory, not from cores. Pure.
 
 One nvcc job of these sources takes 3 to 5 GiB (CUTLASS templates; flash-attention's own
-measurements and sglang's reports agree), once per nvcc thread and architecture at a time. A
-build that is given one job per core takes the host down; one that is given too few is only slow.
+measurements and sglang's reports agree); its threads share out architectures, and one is built. A build
+that is given one job per core takes the host down; one that is given too few is only slow.
 """
 
 from __future__ import annotations
@@ -11,8 +11,8 @@ from dataclasses import dataclass
 
 RESERVE_MIB = 8 * 1024
 """Left to everything else on the host, the running engine first."""
-THREAD_MIB = 5 * 1024
-"""Of one nvcc thread: the upper end of what was seen."""
+JOB_MIB = 5 * 1024
+"""Of one compiler: the upper end of what was seen."""
 
 
 @dataclass(frozen=True)
@@ -25,11 +25,10 @@ class Room:
 
 @dataclass(frozen=True)
 class Jobs:
-    """`jobs` compilers of `job_mib` each; `memory_max_mib` bounds the whole build; `reason` holds
+    """`jobs` compilers at once; `memory_max_mib` bounds the whole build; `reason` holds
     the numbers."""
 
     jobs: int
-    job_mib: int
     memory_max_mib: int
     reason: str
 
@@ -41,20 +40,17 @@ def room(mem_available_mib: int, cgroup_mib: int | None) -> Room:
     return Room(mem_available_mib, "MemAvailable")
 
 
-def plan(
-    have: Room, cores: int, wanted: int | None = None, threads: int = 1, architectures: int = 1
-) -> Jobs:
+def plan(have: Room, cores: int, wanted: int | None = None) -> Jobs:
     """clamp((available - reserve) / memory of a job, 1, cores); `wanted` jobs are taken as they
     are (the halving after a killed compiler is the net below)."""
-    job_mib = THREAD_MIB * max(1, min(threads, architectures))
-    fit = (have.available_mib - RESERVE_MIB) // job_mib
+    fit = (have.available_mib - RESERVE_MIB) // JOB_MIB
     jobs = max(1, min(fit, cores)) if wanted is None else max(1, wanted)
     numbers = (
         f"{have.available_mib / 1024:.1f} GiB available ({have.source}), "
-        f"{RESERVE_MIB // 1024} GiB kept back, {job_mib // 1024} GiB per job, {cores} cores"
+        f"{RESERVE_MIB // 1024} GiB kept back, {JOB_MIB // 1024} GiB per job, {cores} cores"
     )
     how = "as the inventory says" if wanted is not None else "from memory"
-    return Jobs(jobs, job_mib, memory_max(have), f"{jobs} job(s) {how}: {numbers}")
+    return Jobs(jobs, memory_max(have), f"{jobs} job(s) {how}: {numbers}")
 
 
 def memory_max(have: Room) -> int:

@@ -15,6 +15,7 @@ from sglangctl.sgl_kernel.build.request import Request
 from sglangctl.sgl_kernel.build.source import Source
 from sglangctl.sgl_kernel.build.toolkit import Toolkit
 from sglangctl.sgl_kernel.venv import Venv
+from sglangctl.util.plain_files import text_of
 
 PINNED = re.compile(r"\"(?:URL_HASH|GIT_TAG)\"\s+\"([^\"]+)\"|(?:URL_HASH|GIT_TAG)\s+([^\s\")]+)")
 
@@ -67,11 +68,7 @@ def revisions(folder: Path) -> dict[str, str]:
         if head and head.ok:
             found[name] = head.stdout.strip()
             continue
-        try:
-            text = (folder / f"{name}-subbuild/CMakeLists.txt").read_text(encoding="utf-8")
-        except OSError:
-            text = ""
-        match = PINNED.search(text)
+        match = PINNED.search(text_of(folder / f"{name}-subbuild/CMakeLists.txt"))
         found[name] = (match.group(1) or match.group(2)) if match else "unknown"
     return found
 

@@ -38,11 +38,7 @@ def finish(
     # By hand, because `wheel unpack` and `wheel pack` keep a distribution's name.
     record = []
     with zipfile.ZipFile(built) as source, zipfile.ZipFile(target, "w") as result:
-        old = next(
-            item.split("/")[0]
-            for item in source.namelist()
-            if re.fullmatch(r"[^/]+\.dist-info/METADATA", item)
-        )
+        old = metadata.dist_info_of(source.namelist())
         info = f"{stem}.dist-info"
         for item in source.infolist():
             if item.filename.endswith("/") or item.filename in (

@@ -175,7 +175,7 @@ def judge(
     lines = [line for line in reversed(stderr.splitlines()) if line.strip()]
     for row in TRANSLATIONS:
         for line in lines:
-            match = row.pattern.search(line)
+            match = re.search(row.pattern, line)
             if match:
                 found = {key: value or "unnamed" for key, value in match.groupdict().items()}
                 sentence = row.sentence.format_map({**names, **found})

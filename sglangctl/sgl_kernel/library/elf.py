@@ -12,7 +12,6 @@ import struct
 from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
-from types import TracebackType
 
 from sglangctl.util.plain_files import descriptor
 
@@ -63,12 +62,7 @@ class SharedObject:
     def __enter__(self) -> SharedObject:
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self._data.close()
 
     def needed(self) -> list[str]:

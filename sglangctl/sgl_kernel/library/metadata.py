@@ -5,7 +5,7 @@ from __future__ import annotations
 import csv
 import json
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from email.parser import HeaderParser
 from pathlib import Path
@@ -42,18 +42,17 @@ class Metadata:
 def from_wheel(path: Path) -> Metadata:
     """The metadata of a wheel file; MetadataError when it is none of the two kernels' names."""
     with archive.opened(path) as found:
-        folder = next(
-            (
-                name.split("/")[0]
-                for name in found.namelist()
-                if re.fullmatch(r"[^/]+\.dist-info/METADATA", name)
-            ),
-            None,
-        )
-        if folder is None:
-            raise MetadataError("it has no .dist-info/METADATA")
+        folder = dist_info_of(found.namelist())
         names = ("METADATA", "WHEEL", PROVENANCE)
         return _parse(*(archive.text(found, f"{folder}/{name}") for name in names))
+
+
+def dist_info_of(names: Iterable[str]) -> str:
+    """The folder of METADATA among a wheel's files; MetadataError where there is none."""
+    for name in names:
+        if re.fullmatch(r"[^/]+\.dist-info/METADATA", name):
+            return name.split("/")[0]
+    raise MetadataError("it has no .dist-info/METADATA")
 
 
 def from_folder(dist_info: Path) -> Metadata:
@@ -89,11 +88,7 @@ def python_fits(tags: Sequence[str], version: tuple[int, int]) -> bool:
 def record(dist_info: Path) -> Iterator[tuple[str, int | None]]:
     """(path, bytes) of each line of RECORD, as far as it can be read."""
     try:
-        text = read_text(dist_info / "RECORD")
-    except OSError:
-        return
-    try:
-        for row in csv.reader(text.splitlines()):
+        for row in csv.reader(text_of(dist_info / "RECORD").splitlines()):
             if len(row) >= 3:
                 yield row[0], digits(row[2])
     except csv.Error:

@@ -42,13 +42,6 @@ def test_jobs_come_from_memory(
     assert f"{available_gib:.1f} GiB" in plan.reason
 
 
-def test_threads_multiply_the_memory_of_a_job_up_to_the_architectures() -> None:
-    have = jobs.Room(108 * GIB, "MemAvailable")
-    assert jobs.plan(have, 64, threads=32, architectures=1).jobs == 20
-    assert jobs.plan(have, 64, threads=32, architectures=4).jobs == 5
-    assert jobs.plan(have, 64, threads=2, architectures=6).jobs == 10
-
-
 def test_the_smaller_of_memory_and_cgroup_counts() -> None:
     assert jobs.room(64 * GIB, 20 * GIB) == jobs.Room(20 * GIB, "the cgroup's limit")
     assert jobs.room(64 * GIB, None).source == "MemAvailable"
@@ -67,7 +60,7 @@ def test_halving_ends() -> None:
 def test_the_plan_is_always_possible(available: int, cores: int) -> None:
     plan = jobs.plan(jobs.Room(available, "MemAvailable"), cores)
     assert 1 <= plan.jobs <= cores
-    assert plan.jobs == 1 or plan.jobs * plan.job_mib + jobs.RESERVE_MIB <= available
+    assert plan.jobs == 1 or plan.jobs * jobs.JOB_MIB + jobs.RESERVE_MIB <= available
     assert plan.memory_max_mib <= max(available, 256)
 
 
