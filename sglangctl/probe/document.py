@@ -331,7 +331,8 @@ def _listening(listeners: Any, looked: Any) -> list[dict[str, Any]]:
                     "pid": facts.process.pid,
                     "name": terminal.escaped(facts.process.comm),
                     "user": holders.user_name(facts.process.uid),
-                    "unit": facts.member.unit,
+                    # Not the innermost one: users name theirs as they like.
+                    "unit": facts.member.system_unit,
                 }
             )
     ends = sorted({(item.port, item.address) for item in listeners})

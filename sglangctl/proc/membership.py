@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from sglangctl.proc import cgroup, procfs
 
 CONTAINER_PART = re.compile(r"(?:[a-z0-9-]+-)?[0-9a-f]{64}(?:\.scope)?")
+USER_MANAGER = re.compile(r"user@[^/]*\.service")
 ENGINES = (("libpod", "podman"), ("docker", "docker"), ("containerd", "nerdctl"))
 """What a cgroup path says of the program that made the container -> its command."""
 
@@ -17,7 +18,7 @@ ENGINES = (("libpod", "podman"), ("docker", "docker"), ("containerd", "nerdctl")
 class Membership:
     """`unit` is the innermost one (a user's manager's too), for people. `system_unit` is the
     system manager's own, what `systemctl stop` would stop. Both None inside a container, whose
-    units are not ours."""
+    units are not ours. A container of a user's own (rootless) counts as a part of user@UID.service."""
 
     unit: str | None
     system_unit: str | None
@@ -52,7 +53,9 @@ def of_text(text: str, root: str = "") -> Membership:
     if root and (path == root or path.startswith(root + "/")):
         path = path[len(root) :]
     parts = [part for part in path.split("/") if part]
-    at = next((i for i, part in enumerate(parts) if CONTAINER_PART.fullmatch(part)), None)
+    # Below their own manager users name cgroups as they like, after anybody's container, too.
+    theirs = next((i for i, part in enumerate(parts) if USER_MANAGER.fullmatch(part)), len(parts))
+    at = next((i for i, part in enumerate(parts[:theirs]) if CONTAINER_PART.fullmatch(part)), None)
     container, engine = None, None
     if at is not None:
         outside = "/".join(parts[: at + 1])
@@ -61,7 +64,7 @@ def of_text(text: str, root: str = "") -> Membership:
         engine = next((command for word, command in ENGINES if word in outside), None)
         # A scope of the container's own (docker-ID.scope) is a unit of this host; what is in it is not.
         parts = parts[: at + 1]
-    elif not root:
+    elif not root and theirs == len(parts):
         # v1 without a systemd hierarchy: another controller's path may still name the container.
         container = cgroup.container_in(text)
         engine = next((command for word, command in ENGINES if word in text), None)

@@ -16,7 +16,8 @@ from sglangctl import cli
 from sglangctl.gpu import gpus
 from sglangctl.probe import document as probe
 from sglangctl.probe import machine
-from sglangctl.proc import open_files
+from sglangctl.proc import membership, open_files
+from sglangctl.proc.membership import Membership
 from sglangctl.state import release
 from sglangctl.state.journal import Writer
 from sglangctl.state.paths import Paths
@@ -185,7 +186,10 @@ def test_as_whom_an_engine_runs_now_is_what_the_host_says(root: Path) -> None:
     assert "broken.json" in found.reasons["configuration"]
 
 
-def test_listening_ports_have_their_owners(root: Path) -> None:
+def test_listening_ports_have_their_owners(root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    # A user's own unit, called after one that the engine replaces: it hid that the port is taken.
+    theirs = Membership("vllm.service", "user@1000.service", None, None)
+    monkeypatch.setattr(membership, "of", lambda *_: theirs)
     with socket.create_server(("127.0.0.1", 0)) as server:
         port = server.getsockname()[1]
         os.set_inheritable(server.fileno(), True)
@@ -200,6 +204,7 @@ def test_listening_ports_have_their_owners(root: Path) -> None:
         assert entry["address"] == "127.0.0.1"
         assert [owner["pid"] for owner in entry["owners"]] == [child.pid]
         assert entry["owners"][0]["user"] == "root"
+        assert entry["owners"][0]["unit"] == "user@1000.service"
     finally:
         child.kill()
         child.wait()

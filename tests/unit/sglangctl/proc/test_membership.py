@@ -75,6 +75,18 @@ def test_containers(layout, path: str, unit: str | None, engine: str | None) -> 
     assert "vllm-kimi.service" not in (found.unit, found.system_unit)
 
 
+@pytest.mark.parametrize("layout", [v1, hybrid, v2])
+@pytest.mark.parametrize(
+    "name", [f"docker-{ID}.scope", f"libpod-{ID}.scope", ID, f"{ID}/x.service"]
+)
+def test_a_user_is_in_no_container_by_a_name_of_theirs(layout, name: str) -> None:
+    """Anybody can make a cgroup below their own manager and call it after the container that the
+    inventory replaces: that was stopped, and the GPU not free."""
+    found = of_text(layout(f"/user.slice/user-1000.slice/user@1000.service/app.slice/{name}"))
+    assert (found.container, found.container_engine) == (None, None)
+    assert found.system_unit == "user@1000.service"
+
+
 def test_inside_a_container_that_shares_the_machines_cgroups_units_are_ours() -> None:
     root = f"/docker/{ID}"
     found = of_text(v1(f"{root}/system.slice/vllm-kimi.service"), root)
