@@ -182,7 +182,7 @@ def main(arguments: Sequence[str]) -> int:
         except (Failure, subprocess.CalledProcessError) as failure:
             print(f"Python {version}: {failure}", file=sys.stderr)
             return 1
-    results = json.loads(RESULT.read_text(encoding="utf-8"))["pythons"]
+    results = kept()["pythons"]
     for version, one in results.items():
         print(f"{version}: {one['passed']} of {one['tests']} passed, {one['time']}", *one["failed"])
     if missing:
@@ -191,11 +191,17 @@ def main(arguments: Sequence[str]) -> int:
     return 1 if any(one["failed"] for one in asked) or (arguments and missing) else 0
 
 
+def kept() -> dict[str, Any]:
+    """The evidence, which may not be there yet."""
+    if not RESULT.exists():
+        return {"v": 1, "tests": list(TESTS), "pythons": {}}
+    document: dict[str, Any] = json.loads(RESULT.read_text(encoding="utf-8"))
+    return document
+
+
 def keep(version: str, result: dict[str, Any]) -> None:
     """Put it into the evidence, in the place of that version's last result."""
-    document = {"v": 1, "tests": list(TESTS), "pythons": {}}
-    if RESULT.exists():
-        document = json.loads(RESULT.read_text(encoding="utf-8"))
+    document = kept()
     results = {**document["pythons"], version: result}
     document["pythons"] = {one: results[one] for one in VERSIONS if one in results}
     RESULT.write_text(json.dumps(document, indent=1) + "\n", encoding="utf-8")

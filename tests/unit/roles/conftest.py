@@ -1,4 +1,4 @@
-"""For unit tests: no test sees the run of another one."""
+"""For the unit tests of the controller: no test sees the run of another one."""
 
 from collections.abc import Iterator
 
