@@ -7,9 +7,13 @@ starts are handed over first, while it serves.
 
 from __future__ import annotations
 
+import os
+import pwd
 import shutil
+import subprocess
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
 
 from sglangctl.free.planning import gpus_of, overlap
@@ -24,6 +28,10 @@ from sglangctl.util.errors import Failed
 
 COPY_S = 3600.0
 """Time limit of a copy: compiled kernels are some GB."""
+END_S = 30.0
+"""For tar to end, when all that it has given was taken."""
+CHANGED = 1
+"""tar's exit status where a file changed while it was read."""
 
 
 @dataclass(frozen=True)
@@ -65,12 +73,12 @@ def hand_over(
     is told to end meanwhile.
     """
     caches = paths.root / "var/cache/sglang"
-    for source, target, owner in (
-        (caches / old.name, caches / new.name, f"{new.user}:{new.user}"),
-        (paths.starts(old.name), paths.starts(new.name), f"root:{new.user}"),
+    for source, target, copy in (
+        (caches / old.name, caches / new.name, partial(with_their_rights, old.user, new.user)),
+        (paths.starts(old.name), paths.starts(new.name), partial(as_root, f"root:{new.user}")),
     ):
         try:
-            said = copied(source, target, owner)
+            said = copied(source, target, copy)
         except Ended:
             raise
         except (Failed, OSError) as error:
@@ -85,10 +93,10 @@ def hand_over(
         say(f"{accepted} is not handed over: {os_errors.describe(error)}")
 
 
-def copied(source: Path, target: Path, owner: str) -> str | None:
-    """Copy a folder to an empty one, with its owner; a sentence, None where nothing is to be done.
+def copied(source: Path, target: Path, copy: Callable[[Path, Path], None]) -> str | None:
+    """Copy a folder to an empty one; a sentence, None where nothing is to be done.
 
-    Into a folder of root's first: what the engine's user may put into the target is not followed.
+    Into a folder beside it first: what the engine's user may put into the target is not followed.
     """
     if not source.is_dir() or not target.is_dir() or any(target.iterdir()):
         return None
@@ -99,15 +107,77 @@ def copied(source: Path, target: Path, owner: str) -> str | None:
     shutil.rmtree(between, ignore_errors=True)
     between.mkdir(mode=0o700)
     try:
-        for argv in (
-            ["cp", "-a", "--reflink=auto", "--", f"{source}/.", str(between)],
-            ["chown", "-R", "-h", "--", owner, str(between)],
-            ["chmod", f"--reference={target}", "--", str(between)],
-        ):
-            done = command.run(argv, COPY_S)
-            if not done.ok:
-                raise Failed((done.stderr.strip().splitlines() or [f"{argv[0]} failed"])[0])
+        copy(source, between)
+        _call(["chmod", f"--reference={target}", "--", str(between)])
         between.rename(target)
     finally:
         shutil.rmtree(between, ignore_errors=True)
     return f"{source} is handed over to {target}"
+
+
+def as_root(owner: str, source: Path, target: Path) -> None:
+    """Copy a tree that only root writes to, and give it to `owner`. Failed."""
+    _call(["cp", "-a", "--reflink=auto", "--", f"{source}/.", str(target)])
+    _call(["chown", "-R", "-h", "--", owner, str(target)])
+
+
+def with_their_rights(old: str, new: str, source: Path, target: Path) -> None:
+    """Copy what one user owns for another one: read as `old`, written as `new`. Failed.
+
+    The engine runs meanwhile: root would follow a folder of its user's that becomes a link while it
+    is in there.
+    """
+    reader, writer = _entry(old), _entry(new)
+    os.chown(target, writer.pw_uid, writer.pw_gid)
+    give = [*_with_rights_of(reader), "tar", "-C", str(source), "-cSf", "-", "."]
+    take = [*_with_rights_of(writer), "tar", "-C", str(target), "-xpf", "-"]
+    environment = {**os.environ, **command.PLAIN}
+    with subprocess.Popen(
+        give,
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.DEVNULL,
+        env=environment,
+    ) as giving:
+        try:
+            taken = subprocess.run(
+                take,
+                stdin=giving.stdout,
+                capture_output=True,
+                timeout=COPY_S,
+                env=environment,
+            )
+            if giving.stdout is not None:
+                giving.stdout.close()
+            status = giving.wait(END_S)
+        except subprocess.TimeoutExpired as error:
+            giving.kill()
+            raise Failed(f"it was not copied within {error.timeout:g} s") from None
+        except BaseException:
+            giving.kill()
+            raise
+    if taken.returncode != 0:
+        said = taken.stderr.decode("utf-8", "backslashreplace").strip().splitlines()
+        raise Failed((said or ["tar failed"])[0])
+    if status not in (0, CHANGED):
+        raise Failed(f"user {old} cannot read all of it")
+
+
+def _entry(user: str) -> pwd.struct_passwd:
+    try:
+        return pwd.getpwnam(user)
+    except KeyError:
+        raise Failed(f"there is no user {user}") from None
+
+
+def _with_rights_of(user: pwd.struct_passwd) -> list[str]:
+    if user.pw_uid == os.geteuid():
+        return []
+    ids = [f"--reuid={user.pw_uid}", f"--regid={user.pw_gid}"]
+    return ["setpriv", *ids, "--init-groups", "--no-new-privs", "--"]
+
+
+def _call(argv: Sequence[str]) -> None:
+    done = command.run(argv, COPY_S)
+    if not done.ok:
+        raise Failed((done.stderr.strip().splitlines() or [f"{argv[0]} failed"])[0])

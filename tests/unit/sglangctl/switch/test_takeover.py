@@ -2,8 +2,13 @@
 
 from __future__ import annotations
 
-import getpass
 import json
+import os
+import pwd
+import shutil
+import tempfile
+import threading
+import time
 from dataclasses import replace
 from pathlib import Path
 
@@ -14,12 +19,13 @@ from sglangctl.state.config import HostConfig
 from sglangctl.state.paths import Paths
 from sglangctl.switch import takeover
 from sglangctl.switch.ended import Cancelled, Ended, Stopped
-from sglangctl.switch.takeover import Takeover, copied, hand_over
+from sglangctl.switch.takeover import Takeover, hand_over
 from tests.support.free_plans import KIMI, QWEN, holder, plan
 
 OLD = replace(QWEN, name="old", unit="sglang-old_a.service", gpus=(1,), port=9000)
 FAR = replace(QWEN, name="far", unit="sglang-far.service", gpus=(3,), port=9001)
-ME = f"{getpass.getuser()}:"
+ME = pwd.getpwuid(os.geteuid()).pw_name
+OWNER = f"{os.geteuid()}:{os.getegid()}"
 
 
 def test_who_was_renamed_is_replaced_wherever_it_runs() -> None:
@@ -65,8 +71,10 @@ def test_caches_journals_and_speeds_are_handed_over(
     (paths.starts("old") / "1-aa").mkdir()
     paths.accepted("old").write_text(json.dumps({"v": 1}))
     (caches / "kimi").chmod(0o750)
-    monkeypatch.setattr(takeover, "copied", lambda *args: copied(args[0], args[1], ME))
-    hand_over(OLD, KIMI, paths, said.append)
+    real = takeover.as_root
+    monkeypatch.setattr(takeover, "as_root", lambda _, *folders: real(OWNER, *folders))
+    old, new = replace(OLD, user=ME), replace(KIMI, user=ME)
+    hand_over(old, new, paths, said.append)
     assert (caches / "kimi/triton/kernel.so").read_text() == "compiled"
     assert (caches / "kimi/link").is_symlink(), "what a link points to is nobody's to copy"
     assert (caches / "kimi").stat().st_mode & 0o777 == 0o750
@@ -74,12 +82,12 @@ def test_caches_journals_and_speeds_are_handed_over(
     assert (caches / "old/triton/kernel.so").exists(), "going back needs it"
     assert len(said) == 2 and not list(caches.glob(".*"))
     (caches / "old/more").write_text("later")
-    hand_over(OLD, KIMI, paths, said.append)
+    hand_over(old, new, paths, said.append)
     assert len(said) == 2 and not (caches / "kimi/more").exists(), "only where nothing is yet"
 
 
 def test_weights_and_what_cannot_be_copied_are_said_and_fail_nothing(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path,
 ) -> None:
     paths, said = Paths(tmp_path), list[str]()
     for name in ("old", "kimi"):
@@ -88,9 +96,8 @@ def test_weights_and_what_cannot_be_copied_are_said_and_fail_nothing(
     hand_over(OLD, KIMI, paths, said.append)
     assert "there are weights in it" in said[0]
     (tmp_path / "var/cache/sglang/old/model.safetensors").unlink()
-    monkeypatch.setattr(takeover, "copied", lambda *args: copied(args[0], args[1], "no:such:owner"))
-    hand_over(OLD, KIMI, paths, said.append)
-    assert "is not handed over: chown" in said[1]
+    hand_over(replace(OLD, user=ME), replace(KIMI, user="no-such-user"), paths, said.append)
+    assert "is not handed over" in said[1] and "no-such-user" in said[1]
     assert not any((tmp_path / "var/cache/sglang/kimi").iterdir())
     paths.accepted("old").parent.mkdir(parents=True)
     paths.accepted("old").write_text("{}")
@@ -110,3 +117,45 @@ def test_a_stop_while_caches_are_copied_ends_the_switch(
     monkeypatch.setattr(takeover, "copied", told)
     with pytest.raises(kind):
         hand_over(OLD, KIMI, Paths(tmp_path), lambda line: None)
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root has rights to give up")
+def test_a_folder_that_becomes_a_link_meanwhile_leads_nowhere() -> None:
+    """The old engine serves while its cache is copied. As root, cp went on through the link: the new
+    engine's user got /etc/shadow."""
+    base = Path(tempfile.mkdtemp(dir="/var/tmp"))
+    base.chmod(0o755)
+    caches, secrets = base / "var/cache/sglang", base / "of-root"
+    try:
+        (caches / "old/d").mkdir(parents=True)
+        (caches / "kimi").mkdir()
+        secrets.mkdir(mode=0o700)
+        (secrets / "shadow").write_text("root:hash")
+        with (caches / "old/d/a-large-one").open("wb") as file:
+            for _ in range(64):
+                file.write(os.urandom(1 << 20))
+        (caches / "old/d/shadow").write_text("a name")
+        for path in (caches / "kimi", caches / "old", *(caches / "old").rglob("*")):
+            shutil.chown(path, "daemon")
+        over = threading.Event()
+
+        def swap() -> None:
+            while not list(caches.glob(".kimi*/d/a-large-one")) and not over.is_set():
+                time.sleep(0.001)
+            (caches / "old/d").rename(caches / "old/e")
+            (caches / "old/d").symlink_to(secrets)
+
+        swapping = threading.Thread(target=swap)
+        swapping.start()
+        hand_over(
+            replace(OLD, user="daemon"),
+            replace(KIMI, user="daemon"),
+            Paths(base),
+            lambda line: None,
+        )
+        over.set()
+        swapping.join()
+        taken = [path.read_text() for path in (caches / "kimi").rglob("shadow")]
+        assert taken in ([], ["a name"])
+    finally:
+        shutil.rmtree(base)
