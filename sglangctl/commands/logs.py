@@ -49,6 +49,7 @@ def run(args: argparse.Namespace) -> int:
     require_known(args.name, paths)
     file = paths.engine_log(args.name)
     masker = Masker(all_secrets(args.name, paths))
+    deleted = None
     if not file.exists():
         unit = live_unit(args.name, paths)
         running = find(unit)
@@ -66,7 +67,8 @@ def run(args: argparse.Namespace) -> int:
         for line in last_lines(file, max(0, args.lines), end):
             print(shown(line, masker))
     if args.follow:
-        follow(Logtail(file, offset=end, mask=masker.mask), masker)
+        opened = deleted is not None
+        follow(Logtail(file, offset=end, mask=masker.mask, through_link=opened), masker)
     return 0
 
 

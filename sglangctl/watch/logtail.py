@@ -56,11 +56,17 @@ class Logtail:
     """`poll` returns what is new."""
 
     def __init__(
-        self, path: Path, offset: int | None = None, mask: Callable[[str], str] = str
+        self,
+        path: Path,
+        offset: int | None = None,
+        mask: Callable[[str], str] = str,
+        through_link: bool = False,
     ) -> None:
-        """`offset` None: from the end of what is there now. `mask` takes secrets out of a text."""
+        """`offset` None: from the end of what is there now. `mask` takes secrets out of a text.
+        `through_link`: `path` is one (a file of /proc/PID/fd); all others are not followed."""
         self.path = path
         self.mask = mask
+        self._through_link = through_link
         self._fd: int | None = None
         self._identity: tuple[int, int] | None = None
         self._offset = 0
@@ -132,7 +138,7 @@ class Logtail:
 
     def _open(self) -> bool:
         try:
-            self._fd = descriptor(self.path, follow=False)
+            self._fd = descriptor(self.path, follow=self._through_link)
         except FileNotFoundError:
             # What appears later is new from its first byte.
             self._wanted = 0 if self._first else self._wanted

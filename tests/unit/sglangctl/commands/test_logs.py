@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import argparse
 import os
 import shutil
 import subprocess
@@ -173,6 +174,29 @@ def test_a_deleted_log_is_shown_as_long_as_the_engine_writes_it(
     said = capsys.readouterr()
     assert said.out == "before\n"
     assert f"{deleted} was deleted" in said.err and "never started" not in said.err
+
+
+def test_a_deleted_log_is_followed(
+    deleted: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its name is a link, of /proc, which is not followed otherwise: nothing more was shown."""
+
+    class Enough(Exception): ...
+
+    output, waits = Path(f"/proc/{logs.find('kimi').main_pid}/fd/1"), 0
+
+    def wait(_: float) -> None:
+        nonlocal waits
+        waits += 1
+        if waits > 1:
+            raise Enough
+        with output.open("a") as file:
+            file.write("after\n")
+
+    monkeypatch.setattr(logs.time, "sleep", wait)
+    with pytest.raises(Enough):
+        logs.run(argparse.Namespace(name="kimi", follow=True, lines=10))
+    assert capsys.readouterr().out.splitlines() == ["before", "after"]
 
 
 def test_a_log_that_is_gone_is_not_called_one_that_never_was(
