@@ -15,8 +15,8 @@ import stat
 from pathlib import Path
 from typing import Any
 
-from sglangctl.masking.addresses import mask_addresses
 from sglangctl.masking.names import MASK, is_secret_name
+from sglangctl.masking.scrub import scrub
 from sglangctl.util import os_errors
 
 LARGEST_TEXT = 256 * 1024
@@ -67,12 +67,13 @@ def describe(path: str, wanted: str | None = None) -> dict[str, Any]:
 
 
 def masked_text(data: bytes) -> str | None:
-    """The text of one of our files with the values of secret names taken out; None for binary."""
+    """The text of one of our files without secrets: the values of secret names, and what a bundle leaves
+    out, because somebody may have written it in by hand (`Environment=HF_TOKEN=...`). None for binary."""
     try:
         text = data.decode("utf-8")
     except UnicodeDecodeError:
         return None
-    return mask_addresses(
+    return scrub(
         ASSIGNMENT.sub(
             lambda match: (
                 f"{match['name']}{match['sign']}{MASK}"

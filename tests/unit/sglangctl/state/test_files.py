@@ -65,3 +65,18 @@ def test_write_atomic_follows_nothing_that_others_left_in_the_folder(tmp_path: P
     files.write_atomic(path, b"y", 0o644)
     assert path.read_text() == "y" and not path.is_symlink()
     assert outside.read_text() == "root's" and stat.S_IMODE(outside.stat().st_mode) == 0o640
+
+
+def test_what_a_person_wrote_in_by_hand_has_secrets_too() -> None:
+    """The text is shown in a plan, in the report, and as a reason in the arguments of a command."""
+    text = (
+        "[Service]\n"
+        'Environment=HF_TOKEN=planted-1 "A=planted-2 b"\n'
+        "ExecStart=/v/bin/python -m sglang.launch_server --api-key planted-3 --port 1\n"
+        "ExecStartPre=/bin/sh -c \"curl -H 'Authorization: Bearer planted-4' u\"\n"
+        "PIP_INDEX_URL=https://me:planted-5@host/simple\n"
+        "Restart=always\n"
+    )
+    masked = files.masked_text(text.encode()) or ""
+    assert "planted" not in masked
+    assert "--port 1" in masked and "Restart=always" in masked
