@@ -7,6 +7,7 @@ what is started differs, and how long it may take.
 from __future__ import annotations
 
 import json
+import os
 import pkgutil
 import re
 import shutil
@@ -26,6 +27,8 @@ LIMIT_S = 300.0
 STOP_S = 10.0
 LARGEST = 1024 * 1024
 """Bytes of an answer, and of what is printed beside it, that are read."""
+MOST = 100
+"""Lines of an answer; in_venv.py writes eight at most."""
 UNITS = Path("/run/systemd/system")
 OURS = re.compile(
     r"(?:Type|Exec\w+|Restart\w*|SuccessExitStatus|Timeout\w+|KillMode|Standard\w+|Notify\w+"
@@ -53,7 +56,10 @@ def ask(name: str, digest: str, venv: str, paths: Paths, limit_s: float = LIMIT_
     release = paths.releases(name) / digest
     folder = paths.asking(name)
     shutil.rmtree(folder, ignore_errors=True)
-    folder.mkdir(mode=0o755, parents=True)
+    folder.parent.mkdir(mode=0o755, parents=True, exist_ok=True)
+    # Whatever packages print, the engine's environment too: for those who can read that.
+    folder.mkdir(mode=0o750)
+    os.chown(folder, -1, (release / "engine.env").stat().st_gid)
     unit = UNITS / preflight_unit(name)
     try:
         program = pkgutil.get_data("sglangctl.preflight", "in_venv.py") or b""
@@ -112,7 +118,7 @@ def derived(unit: str, current: str, release: str, venv: str, folder: Path, limi
 def read(folder: Path, result: str) -> Answer:
     """What lies in the folder after a run. Written by the engine's packages: it is data."""
     lines = []
-    for line in _beginning(folder / "answer").splitlines():
+    for line in _beginning(folder / "answer").splitlines()[:MOST]:
         try:
             found = json.loads(line)
         except (ValueError, RecursionError):

@@ -29,10 +29,12 @@ from sglangctl.state.files import write_atomic
 from sglangctl.state.paths import Paths
 from sglangctl.util.errors import Failed
 from sglangctl.util.terminal import escaped
-from sglangctl.util.values import text
+from sglangctl.util.values import text, texts
 
 VERSION = 1
 """Of the questions: another number, and everything is asked again."""
+CLOSED = 5
+"""Folders that are named; in_venv.py looks at five."""
 NEGATIVE = re.compile(r"\bno[-_]([a-z][a-z0-9_-]+)")
 Ask = Callable[[str, str, str, Paths], Answer]
 
@@ -72,7 +74,7 @@ def _asked(engine: EngineConfig, digest: str, venv: str, paths: Paths, ask: Ask)
 def judge(engine: EngineConfig, venv: str, answer: Answer, masker: Masker) -> Iterator[Finding]:
     """From what the environment said to findings. Nothing of it is trusted. Pure."""
     said = {str(line.get("step")): line for line in answer.lines}
-    for path in said.get("caches", {}).get("closed") or []:
+    for path in texts(said.get("caches", {}).get("closed"))[:CLOSED]:
         yield finding(
             "cache-not-writable",
             FAIL,

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import copy
 import json
 import os
+import random
 import shutil
 import subprocess
 import sys
@@ -187,6 +189,29 @@ def test_imports_that_end_without_an_answer() -> None:
     )
     slow = said(ended=False, result="timeout", text="")
     assert slow["engine-unchecked"].level == "warn"
+
+
+def test_mutated_answers_are_findings_too() -> None:
+    """An environment's packages write them."""
+    odd: tuple[Any, ...] = (
+        *(None, True, 0, 10**30, 1e308, "", "x", "\x1b[31m", "\ud800", "refused", "unknown"),
+        *([], {}, [None], [[]], {"a": 1}, ["x" * 70_000], ["/c"] * 1000),
+    )
+    whole = [
+        {"step": "caches", "closed": ["/c"]},
+        {"step": "version", "version": "0.1"},
+        {"step": "arguments", "error": "ImportError", "text": "t", "missing": "m", "file": "/f"},
+        {"step": "import", "wanted": "a.b", "error": "OSError", "text": "x", "missing": "a"},
+        {"step": "end"},
+    ]
+    random_ = random.Random(7)
+    for _ in range(3000):
+        lines: list[dict[str, Any]] = copy.deepcopy(whole)
+        for line in random_.choices(lines, k=random_.randint(1, 4)):
+            line[random_.choice(list(line))] = copy.deepcopy(random_.choice(odd))
+        answer = Answer(lines, "a\n", random_.random() < 0.5, "timeout")
+        found = list(staged.judge(CPU, VENV, answer, Masker([])))
+        assert len(json.dumps([one.to_json() for one in found])) < 20_000
 
 
 def test_the_asking_unit_is_the_engines_own_but_for_what_it_starts() -> None:
