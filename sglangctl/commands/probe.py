@@ -29,6 +29,5 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(args: argparse.Namespace) -> int:
     text = sys.stdin.read() if args.request == "-" else args.request
-    json.dump(as_json(probe(parse_request(text))), sys.stdout, separators=(",", ":"))
-    print()
+    print(json.dumps(as_json(probe(parse_request(text))), separators=(",", ":")))
     return 0

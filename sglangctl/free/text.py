@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from typing import Any
 
 from sglangctl.free.model import NOBODY, UNSEEN, Plan, Refusal, UnitStep, document
@@ -10,6 +10,8 @@ from sglangctl.holders.survey import Holder
 from sglangctl.util import terminal
 
 TITLE = 70
+MOST, SHOWN = 200, 50
+"""Processes that may not be ended, in the document and as lines: any user can have 30,000 of them."""
 
 
 def plan_lines(plan: Plan) -> list[str]:
@@ -27,8 +29,8 @@ def plan_document(plan: Plan) -> dict[str, Any]:
         "units_to_stop": [document(step) for step in plan.units_to_stop],
         "containers_to_stop": [document(step) for step in plan.containers_to_stop],
         "processes_to_end": [holder.to_json() for holder in plan.processes_to_end],
-        "refused": [document(refusal) for refusal in plan.refused],
-        "kept": [holder.to_json() for holder in plan.kept],
+        "refused": [document(refusal) for refusal in plan.refused[:MOST]],
+        "kept": [holder.to_json() for holder in plan.kept[:MOST]],
         "notes": plan.notes,
         "port": plan.port,
         "empty": plan.empty,
@@ -66,8 +68,9 @@ def _lines(plan: Plan) -> Iterator[str]:
         why = "are used by processes that may not be ended"
         why = "cannot be freed while systemd does not answer" if plan.blind else why
         yield f"refused, nothing is changed: {about} {why}"
-        for refusal in plan.refused:
+        for refusal in plan.refused[:SHOWN]:
             yield from _refusal(refusal)
+        yield from _more(plan.refused)
     elif plan.empty:
         yield f"{about}: nothing is in the way"
     would = "otherwise it would " if plan.refused else ""
@@ -78,10 +81,16 @@ def _lines(plan: Plan) -> Iterator[str]:
         yield f"{would}stop the container {box.name} ({box.command}): the inventory names it"
     for holder in plan.processes_to_end:
         yield f"{would}end {_holder(holder)}: {holder.reason}"
-    for holder in plan.kept:
+    for holder in plan.kept[:SHOWN]:
         yield f"stays: {_holder(holder)}: {holder.reason}"
+    yield from _more(plan.kept)
     for note in plan.notes:
         yield f"note: {note}"
+
+
+def _more(found: Sequence[object]) -> Iterator[str]:
+    if len(found) > SHOWN:
+        yield f"  and {len(found) - SHOWN} more"
 
 
 def _with_it(plan: Plan, step: UnitStep) -> Iterator[str]:

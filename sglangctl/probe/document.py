@@ -8,7 +8,7 @@ from __future__ import annotations
 import json
 import os
 import shutil
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, fields
 from pathlib import Path
 from typing import Any, TypeVar
@@ -33,6 +33,8 @@ T = TypeVar("T")
 REQUEST = Path("the request")
 DISK_S = 10.0
 """For the size of one file system."""
+MOST_LISTENING, MOST_OWNERS, MOST_HOLDERS = 1000, 16, 1000
+"""Entries at most: sockets that listen, owners of each, processes on the GPUs."""
 
 
 @dataclass
@@ -229,7 +231,10 @@ def _about_engines(found: Probe, part: _Parts, request: Mapping[str, Any], paths
         if name not in found.engines:
             found.reasons[f"engines {name}"] = "not configured on this host"
     listeners = part("listening", sockets.listeners)
-    looked = holders.survey(item.port for item in listeners or ())
+    ends = _ends(listeners or (), engines)
+    if listeners and len(ends) == MOST_LISTENING:
+        found.reasons["listening"] = f"not complete: {len(listeners)} sockets listen"
+    looked = holders.survey(port for port, _ in ends)
     found.gpus = None if looked.reading.gpus is None else [asdict(g) for g in looked.reading.gpus]
     found.gpu_source = looked.reading.source
     if looked.reading.reason:
@@ -241,7 +246,7 @@ def _about_engines(found: Probe, part: _Parts, request: Mapping[str, Any], paths
     if looked.unfinished:
         found.reasons["complete"] = open_files.not_complete(looked.unfinished)
     found.lock = _lock(paths)
-    found.listening = _listening(listeners or (), looked)
+    found.listening = _listening(ends, looked)
     found.holders = _holders(looked, host, engines, shown or {})
     takes = {name: _takeover(wanted) for name, wanted in request.get("takes", {}).items()}
     _plans(found, request, host, engines, takes, paths)
@@ -294,10 +299,12 @@ def _holders(
         for name, engine in engines.items()
     }
     alone = holders.context_for(None, host, [], {})
-    documents = []
+    documents: list[dict[str, Any]] = []
     for facts in looked.facts:
         if not facts.gpus:
             continue
+        if len(documents) == MOST_HOLDERS:
+            break
         verdicts = {name: classes.classify(facts.process, view) for name, view in views.items()}
         first = next(iter(verdicts.values()), classes.classify(facts.process, alone))
         documents.append(
@@ -319,7 +326,15 @@ def _lock(paths: Paths) -> dict[str, Any] | None:
     return None if holder is None else {**asdict(holder), "sentence": holder.sentence}
 
 
-def _listening(listeners: Any, looked: Any) -> list[dict[str, Any]]:
+def _ends(listeners: Any, engines: Mapping[str, EngineConfig]) -> list[tuple[int, str]]:
+    """(port, address) of at most MOST_LISTENING: any user can listen 100,000 times. Those of the engines
+    first."""
+    wanted = {port for one in engines.values() for port in (one.port, *one.preflight.derived_ports)}
+    ends = {(item.port, item.address) for item in listeners}
+    return sorted(ends, key=lambda end: (end[0] not in wanted, end))[:MOST_LISTENING]
+
+
+def _listening(ends: Sequence[tuple[int, str]], looked: Any) -> list[dict[str, Any]]:
     from sglangctl.holders import survey as holders
     from sglangctl.util import terminal
 
@@ -335,9 +350,9 @@ def _listening(listeners: Any, looked: Any) -> list[dict[str, Any]]:
                     "unit": facts.member.system_unit,
                 }
             )
-    ends = sorted({(item.port, item.address) for item in listeners})
     return [
-        {"address": address, "port": port, "owners": owners.get(port, [])} for port, address in ends
+        {"address": address, "port": port, "owners": owners.get(port, [])[:MOST_OWNERS]}
+        for port, address in sorted(ends)
     ]
 
 

@@ -459,3 +459,11 @@ def test_a_plan_leaves_its_own_unit_alone_unless_it_is_told() -> None:
     )
     assert not planning.make(situation).units_to_stop
     assert len(planning.make(situation, stop=True).units_to_stop) == 1
+
+
+def test_a_user_with_many_processes_fills_neither_the_screen_nor_the_answer() -> None:
+    """Anybody can open a GPU in 30,000 processes."""
+    made = plan(*(holder(pid, "foreign") for pid in range(5, 2005)), units=(GONE,))
+    lines = plan_lines(made)
+    assert len(lines) < 120 and "  and 1950 more" in lines
+    assert len(plan_document(made)["refused"]) == 200 and len(made.refused) == 2000

@@ -16,7 +16,7 @@ from sglangctl import cli
 from sglangctl.gpu import gpus
 from sglangctl.probe import document as probe
 from sglangctl.probe import machine
-from sglangctl.proc import membership, open_files
+from sglangctl.proc import membership, open_files, sockets
 from sglangctl.proc.membership import Membership
 from sglangctl.state import release
 from sglangctl.state.journal import Writer
@@ -210,6 +210,19 @@ def test_listening_ports_have_their_owners(root: Path, monkeypatch: pytest.Monke
         child.wait()
         assert child.stdin
         child.stdin.close()
+
+
+def test_a_user_who_listens_100_000_times_does_not_fill_the_answer(
+    root: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It was 23 MB, which the controller refuses: no deploy of the host went on."""
+    many = [sockets.Listener(f"127.0.{n >> 8}.{n & 255}", 70, n) for n in range(5000)]
+    ours = sockets.Listener("0.0.0.0", KIMI["port"], 9999)
+    monkeypatch.setattr(sockets, "listeners", lambda *_, **__: [*many, ours])
+    found = look(root, engine_configs=[KIMI])
+    assert found.listening and len(found.listening) == 1000
+    assert {"address": "0.0.0.0", "port": KIMI["port"], "owners": []} in found.listening
+    assert "5001 sockets" in found.reasons["listening"]
 
 
 @pytest.mark.parametrize(
