@@ -16,7 +16,7 @@ from typing import Any, TypeVar, cast
 from sglangctl.state import slots
 from sglangctl.state.paths import Paths, linked
 from sglangctl.systemd.unit_names import engine_unit
-from sglangctl.util import os_errors
+from sglangctl.util import os_errors, plain_files
 from sglangctl.util.errors import Unusable
 
 VERSION = 1
@@ -363,7 +363,7 @@ def load_host(paths: Paths | None = None) -> HostConfig:
 def read_document(path: Path) -> dict[str, Any]:
     """One of our JSON documents, its version checked; ConfigError if it cannot be used."""
     try:
-        document = json.loads(path.read_text(encoding="utf-8"))
+        document = json.loads(plain_files.read_bytes(path).decode("utf-8"))
     except FileNotFoundError:
         raise Absent(f"{path} is missing: deploy first, or see: sglangctl status") from None
     except OSError as error:

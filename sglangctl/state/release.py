@@ -26,7 +26,7 @@ from sglangctl.state.files import sync_folder, write_atomic
 from sglangctl.state.paths import NAME, Paths, linked
 from sglangctl.systemd import systemctl, unit_keys
 from sglangctl.systemd.unit_names import engine_unit
-from sglangctl.util import os_errors
+from sglangctl.util import os_errors, plain_files
 from sglangctl.util.errors import Failed
 
 DIGEST = re.compile(r"[0-9a-f]{12,64}")
@@ -135,7 +135,7 @@ def read_state(name: str, paths: Paths) -> State | None:
     """state.json; None when there is none. Failed when it cannot be understood."""
     path = paths.state_json(name)
     try:
-        document = json.loads(path.read_text(encoding="utf-8"))
+        document = json.loads(plain_files.read_bytes(path).decode("utf-8"))
         for key in ("foreign", "stopped", "disable", "containers"):
             document[key] = tuple(document.get(key, ()))
         return State(**document)

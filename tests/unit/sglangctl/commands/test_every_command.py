@@ -17,7 +17,7 @@ import pytest
 
 from sglangctl import cli
 from sglangctl.commands import status
-from sglangctl.state import journal
+from sglangctl.state import journal, release
 from sglangctl.state.paths import Paths
 from sglangctl.util.errors import Failed, Unusable
 
@@ -138,6 +138,19 @@ def test_one_broken_engine_does_not_hide_the_others(
     host.engine_json("broken").write_text("{")
     code, text = said(capsys, "status")
     assert code == 2 and "broken.json is not JSON" in text and "unknown" in text.split("tiny", 1)[1]
+
+
+@pytest.mark.parametrize("words", [["holders"], ["free", "tiny", "--dry-run"], ["metrics"]])
+def test_a_pipe_in_the_place_of_a_document_is_not_waited_for(
+    host: Paths, capsys: pytest.CaptureFixture[str], words: list[str]
+) -> None:
+    os.mkfifo(host.host_json)
+    host.state_json("tiny").parent.mkdir(parents=True)
+    os.mkfifo(host.state_json("tiny"))
+    code, text = said(capsys, *words)
+    assert code == 2 and "host.json" in text, text
+    with pytest.raises(Failed, match="no plain file"):
+        release.read_state("tiny", host)
 
 
 def test_a_start_that_is_not_there(host: Paths, capsys: pytest.CaptureFixture[str]) -> None:
