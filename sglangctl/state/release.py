@@ -43,6 +43,8 @@ SHIPPED = re.compile(r"flag-[a-z0-9-]{1,80}(?:\.[A-Za-z0-9]{1,16})?")
 """Files of the controller that an engine's flags name, in the same folder; as protected."""
 FOLDER_MODE = 0o755
 LINKS = ("current", "previous", "known-good")
+LISTS = {"foreign": dict, "stopped": str, "disable": str, "containers": dict}
+"""The lists of state.json, and what they hold."""
 
 
 @dataclass(frozen=True)
@@ -136,8 +138,10 @@ def read_state(name: str, paths: Paths) -> State | None:
     path = paths.state_json(name)
     try:
         document = json.loads(plain_files.read_bytes(path).decode("utf-8"))
-        for key in ("foreign", "stopped", "disable", "containers"):
+        for key, kind in LISTS.items():
             document[key] = tuple(document.get(key, ()))
+            if not all(isinstance(one, kind) for one in document[key]):
+                raise ValueError(f"{key} has an entry of another kind")
         return State(**document)
     except FileNotFoundError:
         return None

@@ -153,6 +153,14 @@ def test_a_pipe_in_the_place_of_a_document_is_not_waited_for(
         release.read_state("tiny", host)
 
 
+@pytest.mark.parametrize("key", release.LISTS)
+def test_a_list_of_state_json_with_something_else_in_it(host: Paths, key: str) -> None:
+    host.state_json("tiny").parent.mkdir(parents=True)
+    host.state_json("tiny").write_text(json.dumps({"v": 1, "phase": "live", key: [5]}))
+    with pytest.raises(Failed, match=f"{key} has an entry of another kind.*deploy again"):
+        release.read_state("tiny", host)
+
+
 def test_a_start_that_is_not_there(host: Paths, capsys: pytest.CaptureFixture[str]) -> None:
     (host.starts("tiny") / START).mkdir(parents=True)
     (host.starts("tiny") / START / "journal.jsonl").write_text('{"t": 0, "kind": "launch"}\n')
