@@ -58,6 +58,10 @@ COMMANDS = (
     Command("metrics", "the engines as metrics, for Prometheus"),
     Command("verify", "prove that an engine serves: 0 ready, 1 not, 2 unknown"),
     Command("preflight", "what would stop a deploy: 0 nothing, 1 something, 2 unknown"),
+    Command(
+        "collective",
+        "prove that its GPUs add up, while it is down: 0 right, 1 wrong, 2 not possible, 4 hung",
+    ),
     Command("weights", "is a model complete: 0 yes, 1 no, 2 unknown"),
     Command("bundle", "one tar.gz of evidence, its secrets masked"),
     Command("kernel", "inspect, check and build sgl-kernel"),

@@ -56,6 +56,10 @@ class Paths:
         """Measured loads that were accepted."""
         return self.engine_state(name) / "accepted.json"
 
+    def collective(self, name: str) -> Path:
+        """Results of all-reduces on its GPUs."""
+        return self.engine_state(name) / "collective.json"
+
     def starts(self, name: str) -> Path:
         return self.engine_state(name) / "starts"
 

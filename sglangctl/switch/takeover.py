@@ -67,7 +67,7 @@ def in_the_way(one: EngineConfig, engine: EngineConfig) -> bool:
 def hand_over(
     old: EngineConfig, new: EngineConfig, paths: Paths, say: Callable[[str], None]
 ) -> None:
-    """Copy caches, journals and accepted speeds of `old` to where `new` has none yet.
+    """Copy caches, journals, accepted speeds and collectives of `old` to where `new` has none yet.
 
     Never fails a switch: without them the new engine only starts more slowly. Ended, where the switch
     is told to end meanwhile.
@@ -85,12 +85,13 @@ def hand_over(
             said = f"{source} is not handed over: {os_errors.describe(error)}"
         if said:
             say(said)
-    accepted, its = paths.accepted(old.name), paths.accepted(new.name)
-    try:
-        if accepted.is_file() and not its.exists():
-            write_atomic(its, accepted.read_bytes(), 0o644)
-    except OSError as error:
-        say(f"{accepted} is not handed over: {os_errors.describe(error)}")
+    for file in (paths.accepted, paths.collective):
+        known, its = file(old.name), file(new.name)
+        try:
+            if known.is_file() and not its.exists():
+                write_atomic(its, known.read_bytes(), 0o644)
+        except OSError as error:
+            say(f"{known} is not handed over: {os_errors.describe(error)}")
 
 
 def copied(source: Path, target: Path, copy: Callable[[Path, Path], None]) -> str | None:

@@ -46,6 +46,11 @@ def preflight_unit(name: str) -> str:
     return f"sglangctl-preflight-{name}.service"
 
 
+def collective_unit(name: str) -> str:
+    """For some minutes: all-reduces on the engine's GPUs, by its own torch."""
+    return f"sglangctl-collective-{name}.service"
+
+
 def is_helper(unit: str) -> bool:
     """Whether a unit is one of sglangctl's own that is no engine."""
     return _HELPER.fullmatch(unit) is not None

@@ -58,6 +58,7 @@ COMMANDS: dict[str, list[list[str]]] = {
     "prune-programs": [],
     "confine": [],
     "weights": [["--engine", ENGINE]],
+    "collective": [[ENGINE], [ENGINE, "--json"], [ENGINE, "--show"]],
     "preflight": [[ENGINE], [ENGINE, "--json"]],
 }
 CASES = [(name, words) for name, cases in COMMANDS.items() for words in cases]

@@ -1,0 +1,1 @@
+"""All-reduces with an engine's own torch on its own GPUs, each result checked."""

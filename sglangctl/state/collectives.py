@@ -1,0 +1,61 @@
+"""Results of `sglangctl collective` that are kept: collective.json in the engine's folder.
+
+One entry for each driver, NCCL version and topology, the newest last.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from typing import Any
+
+from sglangctl.state.files import write_atomic
+from sglangctl.state.paths import Paths
+from sglangctl.util.values import mapping, mappings
+
+VERSION = 1
+KEPT = 8
+MOST_BYTES = 4 << 20
+KEY = ("driver", "nccl", "topology")
+
+
+def entries(name: str, paths: Paths) -> list[dict[str, Any]]:
+    """What is kept of an engine, oldest first; a file that cannot be parsed counts as none."""
+    try:
+        with open(paths.collective(name), "rb") as file:
+            document = mapping(json.loads(file.read(MOST_BYTES)))
+    except (FileNotFoundError, ValueError, RecursionError):
+        return []
+    return mappings(document.get("collective")) if document.get("v") == VERSION else []
+
+
+def newest(name: str, paths: Paths) -> dict[str, Any] | None:
+    """The last one that was kept; None where there is none."""
+    return next(reversed(entries(name, paths)), None)
+
+
+def store(name: str, entry: Mapping[str, Any], paths: Paths) -> None:
+    """Keep a result in the place of the one with the same key."""
+    key = mapping(entry.get("key"))
+    others = [one for one in entries(name, paths) if one.get("key") != key]
+    file = paths.collective(name)
+    file.parent.mkdir(parents=True, exist_ok=True)
+    data = json.dumps({"v": VERSION, "collective": [*others, entry][-KEPT:]}).encode()
+    write_atomic(file, data + b"\n", 0o644)
+
+
+def differences(entry: Mapping[str, Any], driver: str | None, topology: Any) -> list[str]:
+    """What of the host is not as it was when the result was kept, in words. NCCL is part of the
+    engine's environment: it is looked at when a result is kept."""
+    key = mapping(entry.get("key"))
+    found = []
+    if key.get("driver") != driver:
+        found.append(f"driver {key.get('driver')}, now {driver}")
+    then, now = mapping(key.get("topology")), mapping(topology)
+    if [one.get("uuid") for one in mappings(then.get("gpus"))] != [
+        one.get("uuid") for one in mappings(now.get("gpus"))
+    ]:
+        found.append("other GPUs")
+    elif then != now:
+        found.append("another PCIe topology")
+    return found
