@@ -10,7 +10,16 @@ from roles.inventory import flag_files, nccl, ports
 from roles.inventory import pins as pinning
 from roles.inventory.errors import Path
 from roles.inventory.locked import Locked
-from roles.inventory.model import EngineSpec, Install, Kernel, Model, Nccl, current_of, state_of
+from roles.inventory.model import (
+    EngineSpec,
+    Install,
+    Kernel,
+    Model,
+    Nccl,
+    current_of,
+    custom_all_reduce,
+    state_of,
+)
 from roles.inventory.secret import Secret
 from roles.inventory.written import text_of
 from sglangctl.state.build_user import NAME as BUILD_USER
@@ -39,18 +48,22 @@ def build_engine(
         str(place[1]): secret for place, secret in secrets.items() if place[0] == "flags"
     }
     install = engine["install"]
-    profile = nccl.PROFILES[engine["nccl"]["profile"]]
+    auto = engine["nccl"]["profile"] == nccl.AUTO
+    named = Nccl.profile if auto else engine["nccl"]["profile"]
+    profile = nccl.PROFILES[named]
     readiness = dict(engine["readiness"])
     limits = readiness.pop("limits")
     if isinstance(readiness["warm"], list):
         readiness["warm"] = tuple(readiness["warm"])
     path = tidy(engine["model"]["path"])
     of_nccl = Nccl(
-        engine["nccl"]["profile"],
+        named,
         {
             nccl.full_name(variable): None if value is None else text_of(value)
             for variable, value in engine["nccl"]["overrides"].items()
         },
+        auto,
+        tuple(sorted(given)) if auto else (),
     )
     drafter = dict(engine["drafter"]) if "drafter" in engine else None
     if drafter and "path" in drafter:
@@ -113,11 +126,8 @@ def build_engine(
             ),
             derived_ports=tuple(sorted(ports.derived(int(engine["port"]), given))),
             python=install["python"],
-            peer_to_peer=of_nccl.environment.get("NCCL_P2P_DISABLE") != "1",
-            custom_all_reduce=not any(
-                {**profile.flags, **given}.get(flag) is True
-                for flag in ("disable-custom-all-reduce", "enable-p2p-check")
-            ),
+            peer_to_peer=of_nccl.peer_to_peer,
+            custom_all_reduce=custom_all_reduce({**profile.flags, **given}),
             **of_flags(given),
         ),
         hardening=engine["hardening"],

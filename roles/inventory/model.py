@@ -31,12 +31,29 @@ class Nccl:
 
     profile: str = "none"
     overrides: Mapping[str, str | None] = field(default_factory=dict)
+    auto: bool = False
+    """The inventory says `auto`: `profile` is what is proven on the host (auto_profile.py), and
+    `none` before the host was asked."""
+    decided: tuple[str, ...] = ()
+    """With `auto`: the flags of profiles of which the inventory says something itself."""
 
     @property
     def environment(self) -> dict[str, str]:
         """The variables as the engine gets them, sorted by name."""
         merged = {**nccl.PROFILES[self.profile].environment, **self.overrides}
         return {name: value for name, value in sorted(merged.items()) if value is not None}
+
+    @property
+    def peer_to_peer(self) -> bool:
+        """NCCL may copy from GPU to GPU."""
+        return self.environment.get("NCCL_P2P_DISABLE") != "1"
+
+
+def custom_all_reduce(flags: Mapping[str, Any]) -> bool:
+    """SGLang may use its own all-reduce, and does not ask first whether peer-to-peer works."""
+    return not any(
+        flags.get(flag) is True for flag in ("disable-custom-all-reduce", "enable-p2p-check")
+    )
 
 
 @dataclass(frozen=True)

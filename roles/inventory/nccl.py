@@ -64,6 +64,9 @@ PROFILES: dict[str, Profile] = {
     ),
 }
 
+AUTO = "auto"
+"""In the place of a profile: the one that `sglangctl collective` proved best on the host."""
+
 _ALGORITHM = r"(?:Tree|Ring|CollnetDirect|CollnetChain|NVLSTree|NVLS|PAT)"
 _PROTOCOL = r"(?:LL128|LL|Simple)"
 

@@ -216,6 +216,16 @@ _PROBE = _object(
     removals=_by_name(_WOULD),
     kernels=_by_name(_KERNEL),
     preflight=_by_name(_or_none(_list(_FINDING))),
+    collectives=_by_name(
+        _or_none(
+            _object(
+                entry=_or_none(
+                    _object(time=_some("string"), arms=_or_none(_list({"type": "object"})))
+                ),
+                differs=_or_none(_TEXTS),
+            )
+        )
+    ),
     reasons=_by_name(_text()),
 )
 PROBE = jsonschema.Draft202012Validator(_PROBE)

@@ -1,5 +1,6 @@
 """The stages of a deploy, one function each: what deploys/ and a deploy file of your own call."""
 
+from roles.stages.collective import collectives
 from roles.stages.desired import desired_host
 from roles.stages.existing import existing_host
 from roles.stages.preflight_check import preflight
@@ -11,6 +12,7 @@ from roles.stages.stop import remove_engines, rollback_engines, stop_engines
 from roles.stages.switch import remove_gone, switch_engines
 
 __all__ = [
+    "collectives",
     "desired_host",
     "existing_host",
     "preflight",

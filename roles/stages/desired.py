@@ -14,17 +14,18 @@ from functools import cached_property
 from typing import Any
 
 from jinja2 import TemplateError
-from pyinfra.context import host
+from pyinfra.context import host, state
 
-from roles.engine import users
+from roles.engine import profiles, users
 from roles.engine.desired import DesiredEngine, desired_engine
 from roles.host.managed import Managed, ManagedDirectory, ManagedFile
 from roles.inventory import render
 from roles.inventory.errors import Need
 from roles.inventory.model import EngineSpec, HostSpec
 from roles.remote import program
-from roles.remote.failing import contained, fail_host
+from roles.remote.failing import contained, fail_host, say
 from roles.remote.snapshot import read_again, snapshot
+from roles.report.result import keep
 from roles.sgl_kernel.choice import probe_request as kernel_request
 from roles.stages.asked import for_this_run
 from roles.stages.fitness import host_is_fit, inventory_is_right
@@ -68,6 +69,7 @@ class DesiredHost:
         takes = {one.name: takes_of(one.spec, self.spec, self.gone) for one in self.engines}
         return {
             **({"takes": {name: found for name, found in takes.items() if found}}),
+            **profiles.request(self.spec.engines),
             **({"remove": list(self.removed)} if self.removed else {}),
             "files": files,
             "venvs": {engine.venv.path: engine.venv.python for engine in self.engines},
@@ -110,9 +112,13 @@ def desired_host(deploy: str) -> DesiredHost | None:
     try:
         desired = make(spec, sudo)
         facts = desired.facts()
-        engines = spec.engines if facts is None else users.settled(spec.engines, facts)
+        choices: list[str] = []
+        engines = spec.engines
+        if facts is not None:
+            engines = profiles.settled(users.settled(engines, facts), facts)
+            choices = profiles.lines(engines, facts)
         if engines != spec.engines:
-            # A host from before engines had users of their own: other files are asked for.
+            # Users of before, or a profile that is proven: other files are asked for.
             read_again()
             spec = replace(spec, engines=engines)
             desired = make(spec, sudo)
@@ -126,6 +132,10 @@ def desired_host(deploy: str) -> DesiredHost | None:
     except CANNOT_RENDER as error:
         fail_host(f"the inventory cannot be rendered, nothing was changed: {error}")
         return None
+    if facts is not None and choices:
+        target = state.inventory.get_host(host.name)
+        keep(target, "nccl.profile", choices)
+        say(target, "\n".join(choices))
     return desired if host_is_fit(facts, deploy) else None
 
 

@@ -26,6 +26,7 @@ NEEDS = {
     "rollback": Need.HOST,
     "remove": Need.HOST,
     "verify": Need.ENGINES,
+    "collective": Need.ENGINES,
 }
 """Deploy -> what it needs of the inventory."""
 

@@ -49,6 +49,6 @@ def why_unfit(facts: dict[str, Any], deploy: str) -> list[str]:
     if facts.get("systemd") is None:
         reason = (facts.get("reasons") or {}).get("systemd", "it does not answer")
         found.append(f"{deploy} needs a host that is run by systemd: {reason}")
-    if deploy == "verify" and facts.get("program") is None:
+    if deploy in ("verify", "collective") and facts.get("program") is None:
         found.append("nothing was deployed to this host yet (no sglangctl): deploys/sglang.py does")
     return found

@@ -74,17 +74,19 @@ def measure(
 
     Failed with status 3: a GPU has a holder, or a switch is under way. Unusable: it is not possible.
     """
-    wanted = digest or release.link_target(engine.name, "current", paths)
-    if wanted is None or wanted not in release.staged(engine.name, paths):
-        raise Unusable(f"{wanted or 'no release'} of {engine.name} is staged: deploy it first")
     if not arms.worlds(engine.tensor_parallel):
         raise Unusable(f"{engine.name} has tensor_parallel 1: one rank has nothing to add up")
     if os.geteuid() != 0:
         raise Unusable("not root: run it with sudo")
     try:
         with locked(paths, engine.name, f"collective of {engine.name}"):
-            mine = _gpus(engine)
             refuse_holders(engine, paths)
+            mine = _gpus(engine)
+            wanted = digest or release.link_target(engine.name, "current", paths)
+            if wanted is None or wanted not in release.staged(engine.name, paths):
+                raise Unusable(
+                    f"{wanted or 'no release'} of {engine.name} is staged: deploy it first"
+                )
             return _measured(engine, paths, wanted, mine, profiles or {}, limit_s, run)
     except Busy as error:
         raise Failed(str(error), REFUSED) from None

@@ -8,7 +8,7 @@ from typing import Any
 from sglangctl.collective.answers import NOT_POSSIBLE, RIGHT, Found, World
 from sglangctl.collective.arms import CONFIGURED, WITHOUT_P2P
 from sglangctl.collective.run import Kept
-from sglangctl.util.values import mapping, text
+from sglangctl.util.values import mapping, mappings, text
 
 WORDS = {
     CONFIGURED: "as configured",
@@ -76,8 +76,7 @@ def is_without(arm: Found) -> bool:
 
 def summary(entry: Mapping[str, Any]) -> str:
     """One line about a kept result, for other documents."""
-    arms = [mapping(one) for one in entry.get("arms") or ()]
-    first = arms[0] if arms else {}
+    first = (mappings(entry.get("arms")) or [{}])[0]
     key = mapping(entry.get("key"))
     known = [f"{what} {key[what]}" for what in ("driver", "nccl") if text(key.get(what))]
     where = f" ({', '.join(known)})" if known else ""

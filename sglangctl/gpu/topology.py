@@ -30,7 +30,7 @@ def read(chosen: Sequence[Gpu], root: Path = pcie.SYS) -> dict[str, Any]:
                 "name": gpu.name,
                 "path": pcie_path(gpu.bus_id, root),
             }
-            for gpu in chosen
+            for gpu in sorted(chosen, key=lambda gpu: gpu.index)
         ],
         "links": None if pairs is None else [asdict(pair) for pair in pairs],
     }

@@ -91,6 +91,8 @@ class Probe:
     """Engine -> what `sglangctl remove NAME` would delete then: {lines, refused}."""
     preflight: dict[str, Any] = field(default_factory=dict)
     """Engine -> the findings of `sglangctl preflight NAME --json`, without the engine's name."""
+    collectives: dict[str, Any] = field(default_factory=dict)
+    """Engine -> {entry, differs}: see sglangctl/probe/collectives.py; null: nothing is kept."""
     reasons: dict[str, str] = field(default_factory=dict)
 
 
@@ -123,6 +125,7 @@ def parse_request(text: str) -> dict[str, Any]:
         "stop": list,
         "remove": list,
         "preflight": list,
+        "collectives": list,
         "takes": dict,
     }
     for name, value in request.items():
@@ -177,7 +180,20 @@ def probe(request: Mapping[str, Any], paths: Paths | None = None) -> Probe:
         kernels = request.get("kernels", {})
         found.kernels = {name: _kernel(wanted) for name, wanted in kernels.items()}
         _about_engines(found, part, request, paths)
+        if request.get("collectives"):
+            _collectives(found, part, request["collectives"], paths)
     return found
+
+
+def _collectives(found: Probe, part: _Parts, names: list[str], paths: Paths) -> None:
+    from sglangctl.probe import collectives
+
+    for name in names:
+        found.collectives[name] = part(
+            f"collectives {name}",
+            lambda: collectives.brief(name, paths),  # noqa: B023 (called at once)
+            "nothing is kept",
+        )
 
 
 class _Parts:

@@ -1,0 +1,114 @@
+"""All-reduces by the real torch over gloo, as the engine's user in a unit of its own."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+from typing import Any
+
+import pytest
+
+from roles.remote import program
+from sglangctl.state.release import FILES
+from tests.container.conftest import HostFactory
+from tests.hosts.host import Host
+
+pytestmark = [pytest.mark.container, pytest.mark.timeout(300)]
+
+VENV = "/opt/sglang/venvs/x"
+STATE = "/var/lib/sglangctl/tiny"
+RELEASE = f"{STATE}/releases/0123456789ab"
+ENGINE: dict[str, Any] = {
+    **{"v": 1, "name": "tiny", "unit": "sglang-tiny.service", "user": "nobody", "port": 30000},
+    **{"listen": "127.0.0.1", "model": "/models/tiny-qwen3", "served_name": "tiny"},
+    **{"tensor_parallel": 2, "preflight": {"device": "cpu"}},
+}
+FAULTY = f"{VENV}/lib/python3.11/site-packages/torch.py"
+SHIM = b"""\
+# Finds the real torch, and makes its rank 1 do wrong once 4 KiB are added up.
+import importlib, os, signal, sys
+here = os.path.dirname(__file__)
+sys.path.remove(here)
+del sys.modules["torch"]
+real = importlib.import_module("torch")
+distributed = importlib.import_module("torch.distributed")
+sys.path.insert(0, here)
+fault, add = open("/srv/fault").read(), distributed.all_reduce
+def all_reduce(data):
+    faulty = data.numel() == 1024 and distributed.get_rank() == 1
+    if faulty and fault == "stop":
+        os.kill(os.getpid(), signal.SIGSTOP)
+    add(data)
+    if faulty and fault == "wrong":
+        data[7] += 1
+distributed.all_reduce = all_reduce
+"""
+
+
+@pytest.fixture(scope="module")
+def host(module_host_factory: HostFactory) -> Host:
+    host = module_host_factory("engine", image="engine")
+    host.copy_in(program.archive(), program.path(), mode=0o755)
+    host.copy_in(json.dumps(ENGINE).encode(), "/etc/sglangctl/engines/tiny.json")
+    for name in FILES:
+        host.copy_in(b"", f"{RELEASE}/{name}")
+    host.copy_in(json.dumps({"venv": VENV}).encode(), f"{RELEASE}/manifest.json")
+    host.exec("ln", "-s", RELEASE, f"{STATE}/current")
+    host.exec("python3", "-m", "venv", "--without-pip", "--system-site-packages", VENV)
+    return host
+
+
+def collective(host: Host, *options: str) -> subprocess.CompletedProcess[str]:
+    argv = ["python3", "-I", "-S", program.path(), "collective", "tiny", *options]
+    return host.exec(*argv, check=False, timeout=280)
+
+
+def nothing_is_left(host: Host) -> None:
+    units = host.exec("systemctl", "list-units", "--all", "--plain", "sglangctl-coll*").stdout
+    assert ".service" not in units
+    assert host.exec("pgrep", "-u", "nobody", check=False).stdout == ""
+
+
+def test_right_sums_are_measured_and_kept(host: Host) -> None:
+    done = collective(host, "--json")
+    assert done.returncode == 0, done.stdout + done.stderr
+    found = json.loads(done.stdout)["collective"]
+    assert (found["outcome"], found["device"], found["key"]["nccl"]) == ("right", "cpu", None)
+    assert found["torch"].startswith("2.13")
+    (world,) = found["arms"][0]["worlds"]
+    assert [one["bytes"] for one in world["sizes"]][::12] == [4, 64 << 20]
+    assert all(one["busbw_gbps"] == one["algbw_gbps"] > 0 for one in world["sizes"])
+    kept = json.loads(host.exec("cat", f"{STATE}/collective.json").stdout)
+    assert kept["v"] == 1 and kept["collective"][-1]["time"] == found["time"]
+    assert "right on 20" in collective(host, "--show").stdout
+    nothing_is_left(host)
+
+
+@pytest.mark.parametrize(
+    ("fault", "status", "words"),
+    [
+        ("wrong", 1, "tiny: wrong: 2 ranks: rank 1: 1 of 1024 sums are wrong at 4096 bytes"),
+        ("stop", 4, "rank 0 was past 1024 bytes; rank 1 was past 1024 bytes"),
+    ],
+)
+def test_a_rank_that_does_wrong(host: Host, fault: str, status: int, words: str) -> None:
+    host.copy_in(fault.encode(), "/srv/fault")
+    host.copy_in(SHIM, FAULTY)
+    try:
+        done = collective(host, "--limit=8")
+    finally:
+        host.exec("rm", FAULTY)
+    assert done.returncode == status, done.stdout + done.stderr
+    assert words in done.stdout
+    nothing_is_left(host)
+
+
+def test_an_environment_without_torch(host: Host) -> None:
+    host.copy_in(b"raise ImportError('libcudart.so.13: cannot open shared object file')", FAULTY)
+    try:
+        done = collective(host)
+    finally:
+        host.exec("rm", FAULTY)
+    assert done.returncode == 2, done.stdout + done.stderr
+    assert "importing torch failed: ImportError: libcudart.so.13" in done.stdout
+    nothing_is_left(host)
