@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
-from typing import Any
+from collections.abc import Iterator
 
 from sglangctl.collective.answers import NOT_POSSIBLE, RIGHT, Found, World
 from sglangctl.collective.arms import CONFIGURED, WITHOUT_P2P
 from sglangctl.collective.run import Kept
-from sglangctl.util.values import mapping, mappings, text
+from sglangctl.util.values import mapping, text
 
 WORDS = {
     CONFIGURED: "as configured",
@@ -72,12 +71,3 @@ def next_step(kept: Kept) -> str:
 
 def is_without(arm: Found) -> bool:
     return arm.environment.get("NCCL_P2P_DISABLE") == "1"
-
-
-def summary(entry: Mapping[str, Any]) -> str:
-    """One line about a kept result, for other documents."""
-    first = (mappings(entry.get("arms")) or [{}])[0]
-    key = mapping(entry.get("key"))
-    known = [f"{what} {key[what]}" for what in ("driver", "nccl") if text(key.get(what))]
-    where = f" ({', '.join(known)})" if known else ""
-    return f"{entry.get('outcome')} on {text(entry.get('time'))}{where}: {first.get('sentence')}"

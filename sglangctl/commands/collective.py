@@ -65,7 +65,7 @@ def show(name: str, kept: list[dict[str, Any]], as_json: bool) -> int:
     elif not kept:
         print(f"nothing is kept of {name}: sglangctl collective {name}, while it is down")
     else:
-        print("\n".join(escaped(text.summary(one)) for one in kept))
+        print("\n".join(escaped(collectives.summary(one)) for one in kept))
     return 0
 
 

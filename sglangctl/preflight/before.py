@@ -7,6 +7,7 @@ from typing import Any
 
 from sglangctl.diagnosis.finding import FAIL, Finding
 from sglangctl.preflight import (
+    collective,
     combinations,
     configs,
     drafter,
@@ -42,6 +43,7 @@ def findings(engine: EngineConfig, facts: Mapping[str, Any], paths: Paths) -> li
         *drafter.look(engine, config, others[0] if others else {}),
         *_holders(plan),
         *gpus.look(engine, facts),
+        *collective.look(engine, facts, paths),
         *combinations.look(engine, config, gpus.chosen(engine, facts)),
         *fit.look(
             engine,

@@ -99,6 +99,10 @@ CHECKS: dict[str, Check] = {
         "two GPUs without NVLink do not use SGLang's own all-reduce",
         "vllm-project/vllm pull request 47751; sglang issues 24740 and 25649",
     ),
+    "collective": Check(
+        "the newest result of `sglangctl collective`, where there is one, is right",
+        "all-reduces on these GPUs (docs/nccl.md)",
+    ),
     "pcie-link": Check("each GPU has all lanes that slot and GPU allow", "NVML"),
     "pcie-iommu": Check(
         "no IOMMU translates what the GPUs send each other",

@@ -11,7 +11,7 @@ from sglangctl.diagnosis.outcomes import PROVEN, SERVED
 from sglangctl.engine import deleted_log
 from sglangctl.startup import render
 from sglangctl.startup.summary import Summary
-from sglangctl.state import journal, release, starts
+from sglangctl.state import collectives, journal, release, starts
 from sglangctl.state.config import EngineConfig
 from sglangctl.state.paths import Paths
 from sglangctl.systemd.unit import Unit, with_watch
@@ -77,6 +77,8 @@ class EngineStatus:
     """Who asked for its end; then it has not failed, whatever `outcome` and systemd call it."""
     fallback: dict[str, str] | None = None
     """The fallback that serves instead of the wanted release: name, instead_of (its digest), cause."""
+    collective: str | None = None
+    """The newest result of `sglangctl collective`, as one line."""
     notes: list[str] = field(default_factory=list)
     """Warnings about the other fields."""
     exit: int = 2
@@ -101,6 +103,7 @@ def look(engine: EngineConfig, paths: Paths) -> EngineStatus:
         "folder": engine.model,
         "release": release.link_target(engine.name, "current", paths),
         "fallback": fallback(engine.name, paths),
+        "collective": collective(engine.name, paths),
     }
     start = starts.to_tell_of(engine.name, unit, paths)
     if start is None:
@@ -148,6 +151,15 @@ def fallback(name: str, paths: Paths) -> dict[str, str] | None:
         return None
     live = release.link_target(name, "current", paths)
     return state.fallback if state and state.phase == "live" and state.to == live else None
+
+
+def collective(name: str, paths: Paths) -> str | None:
+    """What is kept of its GPUs' all-reduces; None also where nobody may read that."""
+    try:
+        found = collectives.newest(name, paths)
+    except OSError:
+        return None
+    return None if found is None else collectives.summary(found)
 
 
 def in_unix(monotonic: float | None) -> float | None:

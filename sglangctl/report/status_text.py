@@ -108,6 +108,8 @@ def below(one: EngineStatus, details: bool) -> list[str]:
         shown = [f"{one.name}: {state(one)}"]
     if details or wrong:
         shown += unit(one) if shown else [f"{one.name}: {unit(one)[0].strip()}", *unit(one)[1:]]
+    if details and one.collective:
+        shown.append(f"  collective: {escaped(one.collective)}")
     return [*shown, *notes]
 
 

@@ -11,7 +11,7 @@ from typing import Any
 
 from sglangctl.state.files import write_atomic
 from sglangctl.state.paths import Paths
-from sglangctl.util.values import mapping, mappings
+from sglangctl.util.values import mapping, mappings, text
 
 VERSION = 1
 KEPT = 8
@@ -42,6 +42,15 @@ def store(name: str, entry: Mapping[str, Any], paths: Paths) -> None:
     file.parent.mkdir(parents=True, exist_ok=True)
     data = json.dumps({"v": VERSION, "collective": [*others, entry][-KEPT:]}).encode()
     write_atomic(file, data + b"\n", 0o644)
+
+
+def summary(entry: Mapping[str, Any], arm: Mapping[str, Any] | None = None) -> str:
+    """One line about a result, of its first arm or of `arm`."""
+    told = arm if arm is not None else (mappings(entry.get("arms")) or [{}])[0]
+    key = mapping(entry.get("key"))
+    words = [f"{what} {key[what]}" for what in ("driver", "nccl") if text(key.get(what))]
+    where = f" ({', '.join(words)})" if words else ""
+    return f"{told.get('outcome')} on {text(entry.get('time'))}{where}: {told.get('sentence')}"
 
 
 def differences(entry: Mapping[str, Any], driver: str | None, topology: Any) -> list[str]:

@@ -1,0 +1,57 @@
+"""What `sglangctl collective` found out on these GPUs, if it ever ran: one small file is read."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+from sglangctl.diagnosis.finding import INFO, WARN, Finding
+from sglangctl.preflight.catalog import finding
+from sglangctl.state import collectives
+from sglangctl.state.config import EngineConfig
+from sglangctl.state.paths import Paths
+from sglangctl.util.values import mapping, mappings, text
+
+BAD = ("wrong", "hung")
+
+
+def look(engine: EngineConfig, facts: Mapping[str, Any], paths: Paths) -> Iterator[Finding]:
+    """Nothing for one rank, and where nothing is kept."""
+    entry = collectives.newest(engine.name, paths) if engine.tensor_parallel > 1 else None
+    if entry is not None:
+        yield from judge(engine, entry, mappings(facts.get("gpus")))
+
+
+def judge(
+    engine: EngineConfig, entry: Mapping[str, Any], known: list[dict[str, Any]]
+) -> Iterator[Finding]:
+    """Pure. Of the arms the one that treats peer-to-peer as the engine does, which may have got
+    another profile since. `known`: the host's GPUs."""
+    arm = next(
+        (
+            one
+            for one in mappings(entry.get("arms"))
+            if _copies(one) == engine.preflight.peer_to_peer
+        ),
+        None,
+    )
+    if arm is None:
+        return
+    seen = f"the all-reduces of these GPUs: {collectives.summary(entry, arm)}"
+    key = mapping(entry.get("key"))
+    uuids = [text(one.get("uuid")) for one in mappings(mapping(key.get("topology")).get("gpus"))]
+    now = {text(gpu.get("uuid")): text(gpu.get("driver")) for gpu in known}
+    if any(uuid not in now for uuid in uuids) or any(
+        now[uuid] != text(key.get("driver")) for uuid in uuids
+    ):
+        seen += "; since then the driver or a GPU is another one"
+    bad = arm.get("outcome") in BAD
+    fix = (
+        f"nccl.profile safe (or auto); prove it again: sglangctl collective {engine.name}, while it "
+        "is down"
+    )
+    yield finding("collective", WARN if bad else INFO, seen, fix if bad else "")
+
+
+def _copies(arm: Mapping[str, Any]) -> bool:
+    return mapping(arm.get("environment")).get("NCCL_P2P_DISABLE") != "1"
