@@ -111,6 +111,16 @@ def test_a_real_grep_is_foreign_and_survives(box: Freeing) -> None:
     box.sh("systemctl stop other; rm /tmp/notes.txt")
 
 
+def test_no_collective_beside_a_holder(box: Freeing) -> None:
+    box.configure(tensor_parallel=2)
+    holder = box.hold("VLLM::Worker", gpus=(1,))
+    said = box.ctl("collective", "kimi", status=3)
+    assert f"GPU 1 has a holder, {holder} VLLM::Worker" in said
+    assert "first: sglangctl free kimi --policy engines" in said
+    box.clean()
+    assert "no release of kimi is staged" in box.ctl("collective", "kimi", status=2)
+
+
 def test_an_orphan_outside_of_its_units_cgroup_is_still_replaced(box: Freeing) -> None:
     """Moved away by whatever; its session was led by the unit's main process."""
     vllm = box.start_vllm("KillMode=process\nRestart=no")
