@@ -180,7 +180,8 @@ def _unended(ended: Ended, steps: list[str | None], flood: bool, printed: list[s
         return World(0, NOT_POSSIBLE, f"importing torch {how}{last}")
     if ended.returncode is None:
         return World(0, HUNG, "no answer came in time, and its unit was ended")
-    if "end" in steps:
+    if ended.returncode == 0:
+        # Also after ranks that could not be killed.
         return World(0, NOT_POSSIBLE, "it was not run")
     return World(0, NOT_POSSIBLE, f"it ended with {ended.returncode}{last}")
 

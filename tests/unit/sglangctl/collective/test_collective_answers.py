@@ -85,7 +85,7 @@ def test_each_outcome_has_a_status_of_its_own() -> None:
         (world(CONFIGURED, 2, outcome={"a": 1}), 0, NOT_POSSIBLE, "no reason was given"),
         (line(step="begin", arm=CONFIGURED, world=2), None, HUNG, "its unit was ended"),
         (line(step="begin", arm=CONFIGURED, world=2), 1, NOT_POSSIBLE, "ended with 1: no room"),
-        (b"", 0, NOT_POSSIBLE, "ended with 0"),
+        (b"", 0, NOT_POSSIBLE, "it was not run"),
         # It says right, and leaves out what was not.
         (world(CONFIGURED, 2, sizes=MEASURED[:-1]), 0, NOT_POSSIBLE, "not all sizes"),
         (world(CONFIGURED, 2, sizes=[[4, -1.0]]), 0, NOT_POSSIBLE, "not all sizes"),
