@@ -11,19 +11,18 @@ from typing import Any
 
 from sglangctl.state.files import write_atomic
 from sglangctl.state.paths import Paths
+from sglangctl.util.plain_files import read_bytes
 from sglangctl.util.values import mapping, mappings, text
 
 VERSION = 1
 KEPT = 8
-MOST_BYTES = 4 << 20
 KEY = ("driver", "nccl", "topology")
 
 
 def entries(name: str, paths: Paths) -> list[dict[str, Any]]:
     """What is kept of an engine, oldest first; a file that cannot be parsed counts as none."""
     try:
-        with open(paths.collective(name), "rb") as file:
-            document = mapping(json.loads(file.read(MOST_BYTES)))
+        document = mapping(json.loads(read_bytes(paths.collective(name))))
     except (FileNotFoundError, ValueError, RecursionError):
         return []
     return mappings(document.get("collective")) if document.get("v") == VERSION else []
