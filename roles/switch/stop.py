@@ -57,6 +57,8 @@ def removal_of(engine: str, request: JSON, sudo: bool) -> Commands:
         return
     lines = list(removal.get("lines") or [])
     if not any(line.startswith("remove ") for line in lines):
+        # pyinfra shows no noop, and the name may be a typing error.
+        show([f"nothing of {engine} is here"])
         host.noop(f"nothing of {engine} is here")
         return
     show([f"removal of {engine}:", *(stop.get("lines") or []), *lines])
