@@ -3,19 +3,16 @@
 from __future__ import annotations
 
 import hashlib
-import os
 import re
 import sys
 from pathlib import Path
 from typing import Any
 
 from roles.entry import connecting
-from roles.entry.project import INVENTORY_VARIABLE
-from roles.inventory.errors import InventoryError, shown
+from roles.entry.project import inventory_path
+from roles.inventory.errors import InventoryError
 from roles.inventory.load import load_inventory
 from roles.inventory.model import HostEntry
-from roles.inventory.reading import UnreadableFile, expanded
-from roles.inventory.shipped import EXAMPLES, INSTALLED, SHIPPED
 from roles.remote import asking, limits
 
 
@@ -43,36 +40,6 @@ def pyinfra_hosts(path: str | Path | None = None) -> list[tuple[str, dict[str, A
     names = {entry.name: pyinfra_name(entry) for entry in entries}
     first = names.get(inventory.first or "")
     return [(names[one.name], {**host_data(one), "sglang_first": first}) for one in entries]
-
-
-def inventory_path() -> Path:
-    """The inventory that is to be used; InventoryError says which example to copy."""
-    named = os.environ.get(INVENTORY_VARIABLE)
-    if named:
-        try:
-            return expanded(named)
-        except UnreadableFile as error:
-            raise InventoryError(f"{INVENTORY_VARIABLE}={shown(named)} {error}") from None
-    path = Path("inventory/hosts.yml")
-    if path.exists():
-        return path
-    # A project of its own never means the hosts of the checkout whose package it uses.
-    own = Path("inventory.py").exists() and Path.cwd() != SHIPPED
-    if not own and (SHIPPED / path).exists():
-        return SHIPPED / path
-    # The console scripts run in SHIPPED where a person stands in no project.
-    if INSTALLED and (Path.cwd() == SHIPPED or not (path.parent / EXAMPLES[0]).exists()):
-        raise InventoryError(
-            "there is no inventory/hosts.yml in this folder: write a folder with examples with "
-            "`sglang-init FOLDER`, and run this there"
-        )
-    raise InventoryError(
-        "there is no inventory/hosts.yml yet: copy an example there and change it\n"
-        f"  cp inventory/{EXAMPLES[0]} inventory/hosts.yml    (one engine on one host)\n"
-        f"  cp inventory/{EXAMPLES[1]} inventory/hosts.yml    (eight GPUs, drafter, takes over "
-        "from vLLM)\n"
-        "or name another file: SGLANG_INVENTORY=FILE pyinfra inventory.py ..."
-    )
 
 
 def host_data(entry: HostEntry) -> dict[str, Any]:

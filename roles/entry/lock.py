@@ -22,7 +22,7 @@ from collections.abc import Sequence
 from importlib.util import find_spec
 from pathlib import Path
 
-from roles.entry.project import INVENTORY_VARIABLE
+from roles.entry.project import inventory_path
 from roles.inventory import locked
 from roles.inventory.errors import InventoryError
 from roles.inventory.load import load_inventory
@@ -63,14 +63,14 @@ def run(arguments: Sequence[str]) -> int:
     parser.add_argument("names", nargs="*", metavar="INVENTORY or ENGINE")
     asked = parser.parse_args(arguments)
     names = list(asked.names)
-    default = os.environ.get(INVENTORY_VARIABLE) or "inventory/hosts.yml"
     files = [name for name in names if name.endswith((".yml", ".yaml"))]
-    file = Path(files[0] if files else default).expanduser()
     try:
+        file = Path(files[0]).expanduser() if files else inventory_path()
         wanted = installs(load_inventory(file))
         unknown = [name for name in names if name not in files and name not in wanted]
         if unknown or len(files) > 1:
-            raise CannotLock(f"no engine of {file} is called {(unknown or files[1:])[0]}")
+            name = (unknown or files[1:])[0]
+            raise CannotLock(f"no engine of {file} is called {name}; it has: {', '.join(wanted)}")
     except (InventoryError, CannotLock) as error:
         print(f"sglang-lock: {error}", file=sys.stderr)
         return 1

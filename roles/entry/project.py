@@ -14,7 +14,9 @@ import sys
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
-from roles.inventory.shipped import SHIPPED
+from roles.inventory.errors import InventoryError, shown
+from roles.inventory.reading import UnreadableFile, expanded
+from roles.inventory.shipped import EXAMPLES, INSTALLED, SHIPPED
 from roles.report.report import FOLDER_VARIABLE
 
 INVENTORY_VARIABLE = "SGLANG_INVENTORY"
@@ -36,6 +38,36 @@ def environment(**more: str) -> dict[str, str]:
     if not found.get(INVENTORY_VARIABLE) and own.exists():
         found[INVENTORY_VARIABLE] = str(own)
     return {**found, **more}
+
+
+def inventory_path() -> Path:
+    """The inventory that is to be used; InventoryError says which example to copy."""
+    named = os.environ.get(INVENTORY_VARIABLE)
+    if named:
+        try:
+            return expanded(named)
+        except UnreadableFile as error:
+            raise InventoryError(f"{INVENTORY_VARIABLE}={shown(named)} {error}") from None
+    path = Path("inventory/hosts.yml")
+    if path.exists():
+        return path
+    # A project of its own never means the hosts of the checkout whose package it uses.
+    own = Path("inventory.py").exists() and Path.cwd() != SHIPPED
+    if not own and (SHIPPED / path).exists():
+        return SHIPPED / path
+    # The console scripts run in SHIPPED where a person stands in no project.
+    if INSTALLED and (Path.cwd() == SHIPPED or not (path.parent / EXAMPLES[0]).exists()):
+        raise InventoryError(
+            "there is no inventory/hosts.yml in this folder: write a folder with examples with "
+            "`sglang-init FOLDER`, and run this there"
+        )
+    raise InventoryError(
+        "there is no inventory/hosts.yml yet: copy an example there and change it\n"
+        f"  cp inventory/{EXAMPLES[0]} inventory/hosts.yml    (one engine on one host)\n"
+        f"  cp inventory/{EXAMPLES[1]} inventory/hosts.yml    (eight GPUs, drafter, takes over "
+        "from vLLM)\n"
+        "or name another file: SGLANG_INVENTORY=FILE pyinfra inventory.py ..."
+    )
 
 
 def folder_of(deploy: str) -> Path:

@@ -129,7 +129,7 @@ def test_without_uv_the_command_that_installs_it_is_said(
 
 def test_an_engine_that_is_not_there(inventory: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert lock.run([str(inventory), "chta"]) == 1
-    assert "chta" in capsys.readouterr().err
+    assert "chta; it has: chat" in capsys.readouterr().err
 
 
 BACKEND = """\
@@ -167,3 +167,13 @@ def test_no_code_of_a_package_runs_on_the_controller(
     assert "--build" in capsys.readouterr().err and not mark.exists()
     assert lock.run(["--upgrade", "--build", str(inventory)]) == 0
     assert mark.exists() and lock.versions(packages(inventory))["source"] == "1.0"
+
+
+def test_without_an_inventory_it_says_what_to_copy(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (tmp_path / "inventory.py").write_text("")
+    monkeypatch.delenv("SGLANG_INVENTORY", raising=False)
+    monkeypatch.chdir(tmp_path)
+    assert lock.run([]) == 1
+    assert "there is no inventory/hosts.yml" in capsys.readouterr().err

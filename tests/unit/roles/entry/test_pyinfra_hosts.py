@@ -13,7 +13,8 @@ from pathlib import Path
 import paramiko
 import pytest
 
-from roles.entry.hosts import inventory_path, pyinfra_hosts
+from roles.entry.hosts import pyinfra_hosts
+from roles.entry.project import inventory_path
 from roles.inventory.errors import InventoryError
 
 ROOT = Path(__file__).parents[4]
@@ -151,7 +152,7 @@ def test_a_folder_of_its_own_never_means_the_hosts_of_the_checkout(
     (checkout / "inventory" / "hosts.yml").write_text("hosts: {}\n")
     for folder in (checkout, fleet):
         (folder / "inventory.py").write_text("")
-    monkeypatch.setattr("roles.entry.hosts.SHIPPED", checkout)
+    monkeypatch.setattr("roles.entry.project.SHIPPED", checkout)
     monkeypatch.delenv("SGLANG_INVENTORY", raising=False)
     monkeypatch.chdir(fleet)
     with pytest.raises(InventoryError, match="there is no inventory"):
@@ -169,7 +170,7 @@ def test_an_inventory_below_the_home_of_nobody_is_one_sentence(
 
 
 def test_examples_that_are_named_are_there() -> None:
-    from roles.entry.hosts import EXAMPLES
+    from roles.inventory.shipped import EXAMPLES
 
     for name in EXAMPLES:
         assert (ROOT / "inventory" / name).is_file()
