@@ -16,7 +16,7 @@ from roles.host.operations import describe
 from roles.remote import program
 from roles.remote.limits import FACT_S
 from roles.remote.operation import Commands, operation, read, show, will_fail
-from roles.remote.snapshot import JSON, Input, engine_facts
+from roles.remote.snapshot import JSON, Input, releases
 from sglangctl.state.paths import OWN_USER
 
 USERS = "/var/lib/sglangctl/.users"
@@ -98,8 +98,7 @@ def staged_release(
 
 
 def is_live(engine: DesiredEngine, facts: JSON) -> bool:
-    releases = engine_facts(facts, engine.name).get("releases") or {}
-    return bool(releases.get("current") == engine.release.digest)
+    return bool(releases(facts, engine.name).get("current") == engine.release.digest)
 
 
 def needs_staging(engine: DesiredEngine, facts: JSON) -> bool:
@@ -111,8 +110,7 @@ def needs_staging(engine: DesiredEngine, facts: JSON) -> bool:
     found = changed_against_live(engine, facts) if is_live(engine, facts) else []
     if found:
         return not all(map(rights_only, found))
-    releases = engine_facts(facts, engine.name).get("releases") or {}
-    return engine.release.digest not in (releases.get("staged") or [])
+    return engine.release.digest not in (releases(facts, engine.name).get("staged") or [])
 
 
 def stage(engine: DesiredEngine) -> StringCommand:
@@ -126,10 +124,7 @@ def stage(engine: DesiredEngine) -> StringCommand:
         },
     }
     return StringCommand(
-        *program.PYTHON,
-        QuoteString(program.path()),
-        "stage",
-        QuoteString(engine.name),
+        *program.argv("stage", engine.name),
         _stdin=Input([json.dumps(document)]),
         _timeout=FACT_S,
     )

@@ -254,7 +254,7 @@ def confine(
     folders = [f"--writable={folder}" for folder in writable]
     who = "--build" if user is None else f"--user={user}"
     options = [who, f"--limit={limit_s:g}", *folders]
-    return [*program.PYTHON, program.path(), "confine", *options, "--", *argv]
+    return program.argv("confine", *options, "--", *argv)
 
 
 def all_of(commands: Sequence[Sequence[str]]) -> StringCommand:

@@ -131,7 +131,7 @@ def install_program(
             beside,
             QuoteString(program.LINK),
         )
-    yield StringCommand(*program.PYTHON, QuoteString(program.path()), "prune-programs")
+    yield StringCommand(*program.argv("prune-programs"))
 
 
 def program_is_wrong(facts: JSON) -> str:

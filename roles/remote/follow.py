@@ -65,9 +65,7 @@ def parse(lines: Sequence[str]) -> Reply:
 def ask(link: Link, argv: Sequence[str], offset: int, wait_s: float) -> Reply:
     """One question; HostFailed with sglangctl's own message, CannotFollow, LinkLost."""
     answer = link.run(*argv, f"--from={offset}", f"--wait={wait_s:g}", wait_s=wait_s)
-    if not answer.ok:
-        raise HostFailed("\n".join(answer.errors) or "sglangctl ended without an answer")
-    return parse(answer.lines)
+    return parse(answer.needed("sglangctl ended without an answer").lines)
 
 
 def task(link: Link, argv: Sequence[str], each: Callable[[journal.Event], None]) -> str:

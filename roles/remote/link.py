@@ -60,6 +60,12 @@ class Answer:
     lines: list[str]
     errors: list[str]
 
+    def needed(self, otherwise: str) -> Answer:
+        """The answer of a command that has to succeed; else HostFailed with what it said."""
+        if not self.ok:
+            raise HostFailed("\n".join(self.errors) or otherwise)
+        return self
+
 
 class Link:
     """One host's connector. `arguments` are the operation's own (_sudo, ...): inside a function

@@ -75,6 +75,11 @@ def path() -> str:
     return f"{FOLDER}/{digest()}.pyz"
 
 
+def argv(*words: str) -> list[str]:
+    """What calls this version on a host."""
+    return [*PYTHON, path(), *words]
+
+
 @cache
 def archive() -> bytes:
     """The zipapp."""

@@ -6,7 +6,6 @@ from __future__ import annotations
 import gevent
 from pyinfra import logger
 from pyinfra.api import Host, State, StringCommand
-from pyinfra.api.command import QuoteString
 
 from roles.remote import program
 from roles.remote.shape import JSON, STATUS, WrongShape, check, parsed
@@ -20,7 +19,7 @@ def engines_now(state: State, host: Host) -> list[JSON] | None:
     """The documents of EngineStatus, in their shape; None where the host did not answer, or has no
     program of ours yet."""
     arguments = for_connector(state, host, {"_timeout": LOOK_S})
-    line = StringCommand(*program.PYTHON, QuoteString(program.path()), "status --json")
+    line = StringCommand(*program.argv("status", "--json"))
     try:
         with gevent.Timeout(LOOK_S + 5, TimeoutError):
             _, output = host.run_shell_command(line, **arguments)

@@ -229,7 +229,13 @@ def read_again() -> None:
     host.connector_data.get(KEY, {}).pop("prepare", None)
 
 
-def engine_facts(facts: JSON, name: str) -> JSON:
-    """The probe's part about one engine; empty where it knows none."""
-    engines: JSON = facts.get("engines") or {}
+def engine_facts(facts: JSON, name: str, part: str = "engines") -> JSON:
+    """What the probe says of one engine, or, in the part `plans`, `stops` or `removals`, of what
+    would be done for it (lines, refused); empty where it knows none."""
+    engines: JSON = facts.get(part) or {}
     return dict(engines.get(name) or {})
+
+
+def releases(facts: JSON, name: str) -> JSON:
+    """An engine's releases on the host: current, staged, known_good, previous."""
+    return engine_facts(facts, name).get("releases") or {}

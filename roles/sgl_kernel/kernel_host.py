@@ -61,7 +61,7 @@ class KernelHost:
     sudo: bool
 
     def program(self, *arguments: str) -> list[str]:
-        return [*program.PYTHON, program.path(), "kernel", *arguments]
+        return program.argv("kernel", *arguments)
 
     def ask(self, *arguments: str, wait_s: float = 60.0) -> Ended:
         """A short command that may run twice, over a link that may break."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from roles.engine.desired import DesiredEngine
-from roles.remote.snapshot import JSON
+from roles.remote.snapshot import JSON, engine_facts
 from sglangctl.diagnosis.finding import FAIL, Finding
 from sglangctl.preflight.text import sentence
 from sglangctl.switch.cutover import Cutover
@@ -17,8 +17,7 @@ def findings(facts: JSON, engine: DesiredEngine) -> list[Finding]:
 def blockers(facts: JSON, engine: DesiredEngine) -> list[str]:
     """Everything for which a switch must not even be tried, each with what is to be done."""
     found = [sentence(one) for one in findings(facts, engine) if one.level == FAIL]
-    plan = (facts.get("plans") or {}).get(engine.name) or {}
-    way = Cutover.from_json(plan.get("cutover"))
+    way = Cutover.from_json(engine_facts(facts, engine.name, "plans").get("cutover"))
     if way is not None and way.refused(engine.spec.cutover):
         found.append(f"`cutover: gated` is not possible ({way.reason}): set `cutover: auto`")
     return found

@@ -6,12 +6,12 @@ from collections.abc import Sequence
 
 from roles.engine.desired import DesiredEngine, changed_against_live
 from roles.host.managed import Managed, changes
-from roles.remote.snapshot import JSON, engine_facts
+from roles.remote.snapshot import JSON, engine_facts, releases
 from roles.report.choice import DUE, REPAIR, REPLACE, RESTART, START, STAYS, Choice
 from roles.switch.blockers import blockers
 from roles.switch.decision import decision_of, side_of, watch_reasons_of
 from roles.switch.drift import drift
-from roles.switch.ending import ending, own_units
+from roles.switch.ending import ending
 from roles.switch.values import values
 from sglangctl.systemd.unit import UP
 from sglangctl.systemd.unit_names import SWITCH_DROP_IN
@@ -32,11 +32,10 @@ def choice_of(engine: DesiredEngine, managed: Sequence[Managed], facts: JSON, ho
         ]
         return Choice(engine.name, REPAIR if repairs else STAYS, tuple(repairs), notes=notes)
     runs = (about.get("unit") or {}).get("ActiveState") in UP
-    live = (about.get("releases") or {}).get("current")
+    live = releases(facts, engine.name).get("current")
     changed = changed_against_live(engine, facts) if live is not None else []
     reasons = values(changed) or list(decision.reasons)
-    plan = (facts.get("plans") or {}).get(engine.name) or {}
-    ends, own = ending(plan, own_units(engine.spec, facts))
+    ends, own = ending(engine, facts)
     action = REPLACE if ends else RESTART if runs or own else START
     was = engine_facts(facts, engine.spec.was or "")
     if was and live is None:
@@ -75,7 +74,7 @@ def notes_of(engine: DesiredEngine, facts: JSON) -> tuple[str, ...]:
             "deploys/stop.py, then deploy"
         )
     if not decision_of(engine)(facts).needed:
-        found += beside((facts.get("plans") or {}).get(engine.name) or {})
+        found += beside(engine_facts(facts, engine.name, "plans"))
     paths = str(unit.get("DropInPaths") or "").split()
     others = [path for path in paths if not path.endswith(f"/{SWITCH_DROP_IN}")]
     if others:

@@ -10,9 +10,9 @@ from typing import Any
 
 from roles.engine.desired import DesiredEngine, changed_against_live
 from roles.host.managed import Managed, change, rights_only
-from roles.remote.snapshot import JSON, engine_facts
+from roles.remote.snapshot import JSON, engine_facts, releases
 from roles.switch.effects import restarts
-from roles.switch.ending import ending, own_units
+from roles.switch.ending import ending
 from sglangctl.startup.render import stopped
 from sglangctl.systemd.unit import UP
 from sglangctl.systemd.unit_names import watch_unit
@@ -161,8 +161,7 @@ def _decision(engine: DesiredEngine, facts: JSON) -> Decision:
         rewritten=rewritten(engine, facts),
     )
     runs = (about.get("unit") or {}).get("ActiveState") in UP
-    plan = (facts.get("plans") or {}).get(engine.name) or {}
-    others, own = ending(plan, own_units(engine.spec, facts))
+    others, own = ending(engine, facts)
     stops = runs or own > 0 or bool(others)
     held = decision.needed and engine.spec.restart == "never" and stops
     return replace(decision, held=held)
@@ -208,7 +207,7 @@ def watch_reasons_of(
 
     def of(facts: JSON) -> list[str]:
         about = engine_facts(facts, engine.name)
-        live = (about.get("releases") or {}).get("current") is not None
+        live = releases(facts, engine.name).get("current") is not None
         read = {}
         for item in wanted:
             fact = facts["files"][item.path]

@@ -11,11 +11,10 @@ from pyinfra.context import host, state
 from roles.engine.desired import DesiredEngine, changed_against_live
 from roles.host.managed import Change, change, rights_only
 from roles.remote import program
-from roles.remote.failing import HostFailed, say
+from roles.remote.failing import say
 from roles.remote.link import Link
 from roles.remote.operation import Commands, operation, read, show
 from roles.remote.over_link import over_link
-from roles.remote.program import PYTHON
 from roles.remote.snapshot import JSON, engine_facts, forget
 from roles.remote.steps import signs_of_life
 from roles.report.result import keep
@@ -124,26 +123,17 @@ def as_committed(
                 ("chown", f"{item.owner}:{item.group}", "--", item.path),
                 ("chmod", item.mode, "--", item.path),
             ):
-                answer = link.run(*argv, wait_s=MORE_S)
-                if not answer.ok:
-                    raise HostFailed("\n".join(answer.errors) or f"{argv[0]} failed")
-        commands = []
-        if found.replaced:
-            commands.append(("free", engine.name, "--replaced"))
+                link.run(*argv, wait_s=MORE_S).needed(f"{argv[0]} failed")
         digest = side_of(engine, facts).release.digest
-        commands.append(("switch", engine.name, f"--commit={digest}"))
+        commands = [("free", engine.name, "--replaced")] if found.replaced else []
+        commands += [("switch", engine.name, f"--commit={digest}")]
         for command in commands:
             with signs_of_life(link.host, f"sglangctl {command[0]} {engine.name}"):
-                answer = link.run(
-                    *PYTHON,
-                    program.path(),
-                    *command,
-                    wait_s=engine.spec.limits.stop_units_s + MORE_S,
-                )
+                wait_s = engine.spec.limits.stop_units_s + MORE_S
+                answer = link.run(*program.argv(*command), wait_s=wait_s)
             for line in answer.lines:
                 say(link.host, line)
-            if not answer.ok:
-                raise HostFailed("\n".join(answer.errors) or f"sglangctl {command[0]} failed")
+            answer.needed(f"sglangctl {command[0]} failed")
 
     yield over_link(run, sudo, "interrupted: deploy again")
     forget()

@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection
-
+from roles.engine.desired import DesiredEngine
 from roles.inventory.model import EngineSpec
 from roles.remote.snapshot import JSON, engine_facts
 from sglangctl.free.text import processes
 
 
-def ending(plan: JSON, units: Collection[str]) -> tuple[list[str], int]:
+def ending(engine: DesiredEngine, facts: JSON) -> tuple[list[str], int]:
     """(what is somebody else's, the number of the engine's own processes)."""
+    plan, units = engine_facts(facts, engine.name, "plans"), own_units(engine.spec, facts)
     others, own = [], 0
     steps = [*(plan.get("units_to_stop") or []), *(plan.get("containers_to_stop") or [])]
     for one in steps:

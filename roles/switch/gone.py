@@ -8,10 +8,10 @@ from pyinfra.context import host, state
 
 from roles.engine.desired import DesiredEngine
 from roles.remote.operation import Commands, operation, read, show
-from roles.remote.snapshot import JSON, engine_facts
+from roles.remote.snapshot import JSON, engine_facts, releases
 from roles.report.choice import LEFT, REMOVE, STAYS, Choice
 from roles.switch.decision import decision_of
-from roles.switch.stop import removal_of, would
+from roles.switch.stop import removal_of
 from sglangctl.util.values import texts
 
 Stays = Callable[[JSON], str | None]
@@ -68,7 +68,7 @@ def left(name: str, engines: Sequence[DesiredEngine], facts: JSON) -> str:
 
 def alike(about: JSON, engine: DesiredEngine, facts: JSON) -> bool:
     """Whether a new engine may be that one under another name: the same port and model."""
-    new = (engine_facts(facts, engine.name).get("releases") or {}).get("current") is None
+    new = releases(facts, engine.name).get("current") is None
     same = about.get("port") == engine.spec.port and about.get("model") == engine.spec.model.path
     return new and same
 
@@ -94,7 +94,7 @@ def choices(
         why = stays_of(name, engines, prune, target)(facts)
         if why is None:
             reason = f"{heir} takes its place" if heir else "not in the inventory (`prune: yes`)"
-            refused = texts([would(facts, "removals", name).get("refused")])
+            refused = texts([engine_facts(facts, name, "removals").get("refused")])
             found.append(Choice(name, REMOVE, (reason,), fails=tuple(refused)))
         elif heir is not None:
             found.append(Choice(name, LEFT, (why,)))

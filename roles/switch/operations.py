@@ -16,7 +16,7 @@ from roles.remote.link import Link
 from roles.remote.operation import Commands, operation, planned, read, show, will_fail
 from roles.remote.over_link import over_link
 from roles.remote.program import PYTHON
-from roles.remote.snapshot import JSON, engine_facts, forget
+from roles.remote.snapshot import JSON, engine_facts, forget, releases
 from roles.report.result import BACK, FALLBACKS, SWITCHES, keep, record
 from roles.switch.blockers import blockers
 from roles.switch.decision import Decide, Decision
@@ -78,9 +78,8 @@ def configured(
     argv += ["--restart-watch"] if why else []
 
     def run(link: Link) -> None:
-        answer = link.run(*PYTHON, program.path(), *argv, wait_s=WATCH_S, stdin=text_of(engine))
-        if not answer.ok:
-            raise HostFailed("\n".join(answer.errors) or f"{engine.config.path} was not written")
+        answer = link.run(*program.argv(*argv), wait_s=WATCH_S, stdin=text_of(engine))
+        answer.needed(f"{engine.config.path} was not written")
 
     yield over_link(run, sudo, "interrupted: deploy again")
 
@@ -165,16 +164,9 @@ def switched(
         for fallback, one in engine.fallbacks.items():
             prove(link, one, f"fallback {fallback}: ")
         ticket = new_ticket()
-        answer = link.run(
-            *PYTHON,
-            program.path(),
-            *asked,
-            f"--detach={ticket}",
-            wait_s=START_S,
-            stdin=text_of(engine),
-        )
-        if not answer.ok:
-            raise HostFailed("\n".join(answer.errors) or "the switch could not be started")
+        argv = program.argv(*asked, f"--detach={ticket}")
+        answer = link.run(*argv, wait_s=START_S, stdin=text_of(engine))
+        answer.needed("the switch could not be started")
         follow_switch(link, name, ticket)
 
     yield over_link(run, sudo, "interrupted: the switch continues on the host; deploy again")
@@ -184,8 +176,7 @@ def switched(
 def edited_by_hand(engine: DesiredEngine, facts: JSON) -> list[Change]:
     """What somebody changed in the live release or its unit, which the switch writes anew: known where
     the live release is the wanted one. Its diff is shown and goes to the report."""
-    releases = engine_facts(facts, engine.name).get("releases") or {}
-    if releases.get("current") != engine.release.digest:
+    if releases(facts, engine.name).get("current") != engine.release.digest:
         return []
     unit = engine.installed_unit(facts)
     found = [change(unit, facts["files"][unit.path]), *changed_against_live(engine, facts)]
@@ -197,8 +188,7 @@ def goes_with_switch(facts: JSON, engine: DesiredEngine, decision: Decision) -> 
 
     Of an engine of which nothing is live yet it comes first: `sglangctl free` needs it.
     """
-    releases = engine_facts(facts, engine.name).get("releases") or {}
-    return decision.needed and releases.get("current") is not None
+    return decision.needed and releases(facts, engine.name).get("current") is not None
 
 
 def seen(facts: JSON, engine: str) -> str:
@@ -254,7 +244,7 @@ def follow_switch(link: Link, engine: str, ticket: str, at: str | None = None) -
 
 def changing_over(facts: JSON, engine: str) -> list[str]:
     """How a switch changes over, in a line; none without a plan."""
-    plan = (facts.get("plans") or {}).get(engine) or {}
+    plan = engine_facts(facts, engine, "plans")
     found = cutover.Cutover.from_json(plan.get("cutover"))
     return [escaped(str(found))] if found else []
 
@@ -262,12 +252,12 @@ def changing_over(facts: JSON, engine: str) -> list[str]:
 def way_back(facts: JSON, engine: str, to: str, fallbacks: Sequence[str] = ()) -> list[str]:
     """What a switch to release `to` tries and goes back to where it fails, a line each; none without a
     plan."""
-    found = ((facts.get("plans") or {}).get(engine) or {}).get("before")
+    found = engine_facts(facts, engine, "plans").get("before")
     return before.lines(before.Before.from_json(found), engine, to, fallbacks) if found else []
 
 
 def plan_lines(facts: JSON, engine: str) -> list[str]:
     """What `sglangctl free` would do for this engine: exactly which units and processes; nothing
     where it would refuse (`possible` says that)."""
-    plan = (facts.get("plans") or {}).get(engine) or {}
+    plan = engine_facts(facts, engine, "plans")
     return [] if plan.get("refused") else list(plan.get("lines") or [])

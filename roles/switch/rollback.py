@@ -3,19 +3,17 @@
 from __future__ import annotations
 
 from roles.remote import program
-from roles.remote.failing import HostFailed
 from roles.remote.link import Link
 from roles.remote.operation import Commands, operation, planned, read, show, will_fail
 from roles.remote.over_link import over_link
 from roles.remote.program import PYTHON
-from roles.remote.snapshot import JSON, engine_facts, forget
+from roles.remote.snapshot import JSON, forget, releases
 from roles.switch.operations import START_S, follow_switch, new_ticket, plan_lines, way_back
 
 
-def target_of(engine: JSON) -> str | None:
+def target_of(found: JSON) -> str | None:
     """The known-good release, or the previous one where that is live; None without one. As
     sglangctl/switch/on_demand.py decides it. Pure."""
-    found = engine.get("releases") or {}
     staged = found.get("staged") or []
     names = [found.get("known_good"), found.get("previous")]
     return next((one for one in names if one in staged and one != found.get("current")), None)
@@ -33,7 +31,7 @@ def rolled_back(engine: str, request: JSON, sudo: bool = False) -> Commands:
     + sudo: whether commands need it on this host
     """
     facts = read(request)
-    target = target_of(engine_facts(facts, engine))
+    target = target_of(releases(facts, engine))
     if target is None:
         yield will_fail(f"{engine} has no release before the live one on this host")
         return
@@ -49,8 +47,7 @@ def rolled_back(engine: str, request: JSON, sudo: bool = False) -> Commands:
         ticket = new_ticket()
         argv = ["rollback", engine, target, f"--detach={ticket}"]
         answer = link.run(*PYTHON, program.LINK, *argv, wait_s=START_S)
-        if not answer.ok:
-            raise HostFailed("\n".join(answer.errors) or "the rollback could not be started")
+        answer.needed("the rollback could not be started")
         follow_switch(link, engine, ticket, program.LINK)
 
     yield over_link(run, sudo, "interrupted: the rollback continues on the host")

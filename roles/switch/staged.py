@@ -14,7 +14,7 @@ from roles.remote.failing import HostFailed, say
 from roles.remote.link import Answer, Link
 from roles.remote.operation import Commands, operation, read, show
 from roles.remote.shape import PREFLIGHT, WrongShape, check, parsed
-from roles.remote.snapshot import JSON, engine_facts
+from roles.remote.snapshot import JSON, releases
 from roles.remote.steps import signs_of_life
 from roles.switch.decision import Decide
 from roles.switch.values import of_diff
@@ -37,7 +37,7 @@ def staged_fallbacks(engine: DesiredEngine, decide: Decide, request: JSON) -> Co
     + request: what the probe is asked for
     """
     facts = read(request)
-    there = (engine_facts(facts, engine.name).get("releases") or {}).get("staged") or []
+    there = releases(facts, engine.name).get("staged") or []
     found = {name: one for name, one in engine.fallbacks.items() if one.release.digest not in there}
     if not found or not decide(facts).needed:
         host.noop(f"no fallback of {engine.name} is to be staged")
@@ -73,10 +73,7 @@ def prove(link: Link, engine: DesiredEngine, what: str = "") -> None:
     argv = ["preflight", "--spec=-", "--gate=staged", f"--release={engine.release.digest}"]
     with signs_of_life(link.host, f"{engine.name}: its parser and its imports"):
         answer = link.run(
-            *program.PYTHON,
-            program.path(),
-            *argv,
-            "--json",
+            *program.argv(*argv, "--json"),
             wait_s=WAIT_S,
             stdin=render.engine_json(engine.spec).decode(),
         )

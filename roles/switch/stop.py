@@ -9,7 +9,7 @@ from pyinfra.context import host
 from roles.remote import program
 from roles.remote.failing import HostFailed, checked, say
 from roles.remote.operation import Commands, operation, read, show, will_fail
-from roles.remote.snapshot import JSON, Input, forget
+from roles.remote.snapshot import JSON, Input, engine_facts, forget
 from roles.remote.steps import signs_of_life
 
 
@@ -23,7 +23,7 @@ def stopped(engine: str, request: JSON, sudo: bool = False) -> Commands:
     + sudo: whether commands need it on this host
     """
     facts = read(request)
-    found = would(facts, "stops", engine)
+    found = engine_facts(facts, engine, "stops")
     if found.get("refused"):
         yield will_fail(f"{engine} cannot be stopped: {found['refused']}")
         return
@@ -50,7 +50,7 @@ def removed(engine: str, request: JSON, sudo: bool = False) -> Commands:
 def removal_of(engine: str, request: JSON, sudo: bool) -> Commands:
     """What `removed` does."""
     facts = read(request)
-    stop, removal = would(facts, "stops", engine), would(facts, "removals", engine)
+    stop, removal = (engine_facts(facts, engine, part) for part in ("stops", "removals"))
     refused = removal.get("refused") or stop.get("refused")
     if refused:
         yield will_fail(f"{engine} cannot be removed: {refused}")
@@ -64,13 +64,6 @@ def removal_of(engine: str, request: JSON, sudo: bool) -> Commands:
     show([f"removal of {engine}:", *(stop.get("lines") or []), *lines])
     yield on_host("remove", engine, sudo)
     forget()
-
-
-def would(facts: JSON, part: str, engine: str) -> JSON:
-    """What the host says that a stop (`stops`) or the removal after it (`removals`) would do:
-    lines, refused."""
-    found: JSON = (facts.get(part) or {}).get(engine) or {}
-    return found
 
 
 def on_host(command: str, engine: str, sudo: bool) -> FunctionCommand:

@@ -30,7 +30,6 @@ from roles.stages.preflight_check import in_the_way
 from roles.stages.readiness import invocation, proved_by
 from roles.switch.decision import decision_of, watch_reasons_of
 from roles.switch.operations import plan_lines, seen, way_back
-from roles.switch.stop import would
 from sglangctl.preflight.text import sentence
 from tests.support.blocked_host import FOUND, whole_engine
 
@@ -163,7 +162,7 @@ def consumers() -> tuple[dict[str, Any], list[Callable[[dict[str, Any]], object]
         lambda facts: seen(facts, "e"),
         lambda facts: "\n".join(plan_lines(facts, "e")),
         lambda facts: "\n".join(way_back(facts, "e", "a")),
-        lambda facts: "\n".join(would(facts, "stops", "e").get("lines") or []),
+        lambda facts: "\n".join(snapshot.engine_facts(facts, "e", "stops").get("lines") or []),
         lambda facts: proved_by(snapshot.engine_facts(facts, "e"), True),
         lambda facts: invocation(snapshot.engine_facts(facts, "e")),
         lambda facts: (facts["users"].get("sglang") or {}).get("group"),

@@ -6,6 +6,7 @@ from typing import Any
 
 import pytest
 
+from roles.remote import snapshot
 from roles.switch.rollback import target_of
 
 
@@ -22,4 +23,5 @@ from roles.switch.rollback import target_of
     ],
 )
 def test_the_known_good_one_then_the_previous_one(releases: Any, target: str | None) -> None:
-    assert target_of({"releases": releases}) == target
+    facts = {"engines": {"e": {"releases": releases}}}
+    assert target_of(snapshot.releases(facts, "e")) == target
