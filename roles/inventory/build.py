@@ -16,10 +16,10 @@ from roles.inventory.model import (
     Kernel,
     Model,
     Nccl,
-    current_of,
     custom_all_reduce,
     state_of,
 )
+from roles.inventory.places import tidy
 from roles.inventory.secret import Secret
 from roles.inventory.written import text_of
 from sglangctl.state.build_user import NAME as BUILD_USER
@@ -43,7 +43,7 @@ def build_engine(
     given = dict(engine["flags"])
     files = {flag: given[flag]["file"] for flag in shipped}
     for flag, path in files.items():
-        given[flag] = flag_files.value_of(flag, path, current_of(name))
+        given[flag] = flag_files.value_of(flag, path, f"{state_of(name)}/current")
     secret_flags = {
         str(place[1]): secret for place, secret in secrets.items() if place[0] == "flags"
     }
@@ -185,8 +185,3 @@ def own_user(name: str) -> str:
         return user
     digest = hashlib.sha256(name.encode()).hexdigest()[:8]
     return f"{user[: LONGEST_USER - 9]}-{digest}"
-
-
-def tidy(path: str) -> str:
-    """Without doubled, trailing and /./ parts: systemd wants a normalised path."""
-    return "/" + "/".join(part for part in path.split("/") if part not in ("", "."))

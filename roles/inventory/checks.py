@@ -162,7 +162,7 @@ def _check_paths(engine: dict[str, Any], report: Report) -> None:
             report((part, "path"), shown(path), "an absolute path without ..", None)
         elif path is not None and not path.strip("/"):
             report((part, "path"), shown(path), "a folder below /", None)
-        elif path is not None and (own := places.our_folder(path)):
+        elif path is not None and (own := places.within(path, places.OUR_FOLDERS)):
             allowed = (
                 f"a folder outside of {own}: remove.py would delete it, keep weights elsewhere"
             )

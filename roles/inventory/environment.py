@@ -16,8 +16,9 @@ from __future__ import annotations
 import re
 from typing import Any
 
-from roles.inventory import credentials, nccl
+from roles.inventory import credentials, nccl, places
 from roles.inventory.errors import shown
+from roles.inventory.names import names
 from roles.inventory.schema import Report
 from roles.inventory.written import text_of
 from sglangctl.masking.names import is_secret_name
@@ -31,21 +32,9 @@ OURS = {
 }
 """Variables that we set and that nobody else may."""
 
-SYSTEMD = frozenset(
-    [
-        "CACHE_DIRECTORY",
-        "CREDENTIALS_DIRECTORY",
-        "INVOCATION_ID",
-        "JOURNAL_STREAM",
-        "LISTEN_FDNAMES",
-        "LISTEN_FDS",
-        "LISTEN_PID",
-        "MAINPID",
-        "NOTIFY_SOCKET",
-        "SYSTEMD_EXEC_PID",
-        "WATCHDOG_PID",
-        "WATCHDOG_USEC",
-    ]
+SYSTEMD = names(
+    "CACHE_DIRECTORY CREDENTIALS_DIRECTORY INVOCATION_ID JOURNAL_STREAM LISTEN_FDNAMES LISTEN_FDS "
+    "LISTEN_PID MAINPID NOTIFY_SOCKET SYSTEMD_EXEC_PID WATCHDOG_PID WATCHDOG_USEC"
 )
 """systemd's own for each command of a unit; an EnvironmentFile would win over them."""
 
@@ -58,15 +47,10 @@ VALUES = {
     "CUDA_DEVICE_ORDER": ("PCI_BUS_ID, by which `gpus` counts", re.compile("PCI_BUS_ID")),
     "MAX_JOBS": _JOBS,
     **dict.fromkeys(
-        [
-            "CUDA_HOME",
-            "HF_HOME",
-            "SGLANG_CACHE_DIR",
-            "TORCHINDUCTOR_CACHE_DIR",
-            "TRITON_CACHE_DIR",
-            "FLASHINFER_WORKSPACE_BASE",
-            "XDG_CACHE_HOME",
-        ],
+        names(
+            "CUDA_HOME HF_HOME SGLANG_CACHE_DIR TORCHINDUCTOR_CACHE_DIR TRITON_CACHE_DIR "
+            "FLASHINFER_WORKSPACE_BASE XDG_CACHE_HOME"
+        ),
         _FOLDER,
     ),
 }
@@ -84,18 +68,9 @@ LOADER = {
 """Variables of the C library that name what it loads or writes -> what separates the names."""
 BY_NAME = ("LD_AUDIT", "LD_PRELOAD")
 """Those that take a library's bare name, too: it is looked for in the system's folders."""
-WRITABLE = (
-    "/dev",
-    "/proc",
-    "/run",
-    "/tmp",
-    "/usr/tmp",
-    "/var/cache/sglang",
-    "/var/crash",
-    "/var/lock",
-    "/var/log/sglang",
-    "/var/run",
-    "/var/tmp",
+WRITABLE = names(
+    "/dev /proc /run /tmp /usr/tmp /var/cache/sglang /var/crash /var/lock /var/log/sglang /var/run "
+    "/var/tmp"
 )
 """Places in which the engine's user can make files; some are links on one distribution or other."""
 
@@ -161,13 +136,7 @@ def _unsafe(name: str, text: str) -> str | None:
             continue  # LD_PRELOAD takes any number of spaces; elsewhere it is the current folder
         if "/" not in part and part and name in BY_NAME:
             continue
-        folders = part.split("/")
-        tidy = "/" + "/".join(one for one in folders if one not in ("", "."))
-        if (
-            not part.startswith("/")
-            or ".." in folders
-            or "$" in part
-            or any(tidy == place or tidy.startswith(f"{place}/") for place in WRITABLE)
-        ):
+        absolute = part.startswith("/") and ".." not in part.split("/")
+        if not absolute or "$" in part or places.within(part, WRITABLE):
             return shown(part)
     return None

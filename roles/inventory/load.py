@@ -27,6 +27,7 @@ from roles.inventory.merge import deep_merge, has_path
 from roles.inventory.model import EngineSpec, HostEntry, HostSpec, Inventory, Kernel
 from roles.inventory.problems import Problems
 from roles.inventory.secret import Secret, SecretError, read_secret
+from sglangctl.util.values import mapping
 
 CONNECTORS = ("docker", "dockerssh", "local", "ssh")
 """pyinfra connectors of hosts that this tool can deploy to (`@docker/NAME`)."""
@@ -136,6 +137,7 @@ class _Host:
         self.name = name
         self.where: Path = ("hosts", name)
         self.given = given
+        self.keys: dict[str, Any] = given if isinstance(given, dict) else {}
         self.bases = bases
         self.problems = problems
         self.folder = folder
@@ -149,7 +151,12 @@ class _Host:
         self.problems.validate("host", self.without_engines(), self.where)
         checks.check_texts(self.without_engines(), self.report)
         way = self.right_ssh()
-        ssh.check(way, self.folder, self.reporter(("ssh",)), key_is_given=key_is_given)
+        ssh.check(
+            way,
+            self.folder,
+            lambda inner, *rest: self.report(("ssh", *inner), *rest),
+            key_is_given=key_is_given,
+        )
         engines = {
             name: self.checked(name, engine)
             for name, engine in sorted(self.merged_engines().items())
@@ -160,7 +167,7 @@ class _Host:
         mistakes = (*general, *self.problems.mistakes)
         names = tuple(filter(schema.is_engine_name, sorted(self.given_engines())))
         data = ssh.data(self.right_ssh(), self.folder)
-        if isinstance(self.given, dict) and self.given.get("sudo") is True:
+        if self.keys.get("sudo") is True:
             data["_sudo"] = True
         warnings = tuple(mistake.text for mistake in self.warnings.mistakes)
         if any(mistake.need < Need.FILES for mistake in mistakes):
@@ -171,9 +178,9 @@ class _Host:
                 build_engine(name, engine, *files[name], others[name])
                 for name, engine in engines.items()
             ),
-            tuple(self.given.get("protected") or ()),
-            tuple(self.given.get("containers") or ()),
-            self.given.get("prune") or "ask",
+            tuple(self.keys.get("protected") or ()),
+            tuple(self.keys.get("containers") or ()),
+            self.keys.get("prune") or "ask",
         )
         return HostEntry(self.name, data, spec, names, mistakes, warnings)
 
@@ -199,24 +206,21 @@ class _Host:
 
     def without_engines(self) -> Any:
         """What the host's own schema looks at: the engines are validated after the merge."""
-        engines = self.given.get("engines") if isinstance(self.given, dict) else None
-        if isinstance(engines, dict):
-            return {**self.given, "engines": dict.fromkeys(engines)}
+        if isinstance(self.keys.get("engines"), dict):
+            return {**self.keys, "engines": dict.fromkeys(self.keys["engines"])}
         return self.given
 
     def right_ssh(self) -> dict[str, Any]:
         """The `ssh` key without what is wrong: pyinfra ends the whole run on a wrong type."""
-        given = self.given.get("ssh") if isinstance(self.given, dict) else None
         wrong = {problem.where for problem in self.problems.found}
         return {
             key: value
-            for key, value in (given if isinstance(given, dict) else {}).items()
+            for key, value in mapping(self.keys.get("ssh")).items()
             if (*self.where, "ssh", key) not in wrong
         }
 
     def given_engines(self) -> dict[str, Any]:
-        given = self.given.get("engines") if isinstance(self.given, dict) else None
-        return given if isinstance(given, dict) else {}
+        return mapping(self.keys.get("engines"))
 
     def merged_engines(self) -> dict[str, dict[str, Any]]:
         merged: dict[str, dict[str, Any]] = {}
@@ -269,28 +273,19 @@ class _Host:
         right.pop("base", None)  # it has been merged over it
         taken_out = tuple(wrong)
         further = pruning.untouched(report, taken_out)
-        checks.check_engine(name, right, further, self.warner(name))
+        checks.check_engine(
+            name,
+            right,
+            further,
+            lambda inner, *rest: self.warnings.add(
+                self.written_at(("engines", name, *inner)), *rest
+            ),
+        )
         hosts = self.problems.document.content.get("hosts") or {}
         kernel.check(right["kernel"], [str(host) for host in hosts], further)
         if all(place[:1] == (fallbacks.KEY,) for place in taken_out):
             fallbacks.check(name, right, further)
         return pruning.comparable(right, taken_out)
-
-    def warner(self, name: str) -> schema.Report:
-        """Takes what is no mistake for certain in one engine."""
-
-        def warn(inner: Path, found: str, allowed: str, meant: str | None) -> None:
-            self.warnings.add(self.written_at(("engines", name, *inner)), found, allowed, meant)
-
-        return warn
-
-    def reporter(self, where: Path) -> schema.Report:
-        """Reports mistakes below `where`."""
-
-        def report(inner: Path, found: str, allowed: str, meant: str | None) -> None:
-            self.report((*where, *inner), found, allowed, meant)
-
-        return report
 
     def report(
         self, inner: Path, found: str, allowed: str, meant: str | None, need: Need | None = None

@@ -124,11 +124,6 @@ def state_of(name: str) -> str:
     return f"/var/lib/sglangctl/{name}"
 
 
-def current_of(name: str) -> str:
-    """The link to its live release."""
-    return f"{state_of(name)}/current"
-
-
 @dataclass(frozen=True)
 class EngineSpec:
     """One engine of one host. `readiness` and `limits` are sglangctl's own dataclasses."""
@@ -189,7 +184,7 @@ class EngineSpec:
     @property
     def current(self) -> str:
         """The link to the live release."""
-        return current_of(self.name)
+        return f"{self.state}/current"
 
     @property
     def cache(self) -> str:

@@ -6,7 +6,7 @@ import hashlib
 import json
 import re
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass, field, replace
+from dataclasses import asdict, dataclass, field, fields, replace
 from functools import cache
 from typing import Any
 
@@ -144,17 +144,12 @@ def start_limit_interval_s(engine: EngineSpec) -> int:
     return int(3 * (engine.limits.start_s + STOP_TIMEOUT_S + RESTART_S)) + 60
 
 
-def watch_unit(program: str, python: str = "/usr/bin/python3") -> bytes:
-    """sglang-watch@.service; `program` is the path of one digest's sglangctl on the host."""
+def unit_of_ours(unit: str, program: str) -> bytes:
+    """sglang-watch@.service or sglangctl-resume.service; `program` is the path of one digest's
+    sglangctl on the host."""
     # -I -S: nothing from the environment or from site-packages; it is faster, too.
-    return _rendered("sglang-watch@.service.j2", command=exec_line([python, "-I", "-S", program]))
-
-
-def resume_unit(program: str, python: str = "/usr/bin/python3") -> bytes:
-    """sglangctl-resume.service; `program` as for watch_unit."""
-    return _rendered(
-        "sglangctl-resume.service.j2", command=exec_line([python, "-I", "-S", program])
-    )
+    command = exec_line(["/usr/bin/python3", "-I", "-S", program])
+    return _rendered(f"{unit}.j2", command=command)
 
 
 def tmpfiles(engine: EngineSpec) -> bytes:
@@ -169,28 +164,14 @@ def logrotate(engine: EngineSpec) -> bytes:
 
 def engine_config(engine: EngineSpec) -> EngineConfig:
     """What the host program knows of the engine; no secret is in it."""
-    return EngineConfig(
-        name=engine.name,
-        unit=engine.unit,
-        user=engine.user,
-        port=engine.port,
-        listen=engine.listen,
-        model=engine.model.path,
-        served_name=engine.model.served_name,
-        version=engine.version,
-        tensor_parallel=engine.tensor_parallel,
-        gpus=engine.gpus,
-        replaces=engine.replaces,
-        rollback=engine.rollback,
-        cutover=engine.cutover,
-        warm_page_cache=engine.warm_page_cache,
-        drafter=engine.drafter,
-        acceptance=engine.acceptance,
-        readiness=engine.readiness,
-        limits=engine.limits,
-        preflight=engine.preflight,
-        fallbacks=_fallbacks(engine),
-    )
+    names = {one.name for one in fields(EngineConfig)}
+    same = {name: getattr(engine, name) for name in names if hasattr(engine, name)}
+    other = {
+        "model": engine.model.path,
+        "served_name": engine.model.served_name,
+        "fallbacks": _fallbacks(engine),
+    }
+    return EngineConfig(**{**same, **other})
 
 
 def _fallbacks(engine: EngineSpec) -> tuple[Fallback, ...]:

@@ -11,28 +11,20 @@ class WrittenInt(int):
 
     text: str
 
-    def __new__(cls, value: int, text: str | None = None) -> WrittenInt:
-        made = super().__new__(cls, value)
-        made.text = int.__repr__(made) if text is None else text
-        return made
-
 
 class WrittenFloat(float):
     """Any other number, and its text in the inventory."""
 
     text: str
 
-    def __new__(cls, value: float, text: str | None = None) -> WrittenFloat:
-        made = super().__new__(cls, value)
-        made.text = float.__repr__(made) if text is None else text
-        return made
-
 
 def written(value: int | float, text: str) -> int | float:
     """The number with its text; true and false as they are."""
     if isinstance(value, bool):
         return value
-    return WrittenInt(value, text) if isinstance(value, int) else WrittenFloat(value, text)
+    made = WrittenInt(value) if isinstance(value, int) else WrittenFloat(value)
+    made.text = text
+    return made
 
 
 def text_of(value: str | int | float) -> str:

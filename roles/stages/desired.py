@@ -55,6 +55,11 @@ class DesiredHost:
         """The engines, so that pyinfra keeps the order of operations in a loop."""
         yield from host.loop(self.engines)
 
+    @property
+    def asked(self) -> dict[str, Any]:
+        """What most operations are given."""
+        return {"request": self.request, "sudo": self.sudo}
+
     @cached_property
     def request(self) -> dict[str, Any]:
         """What the probe is asked for."""
@@ -166,7 +171,9 @@ def make(spec: HostSpec, sudo: bool = False) -> DesiredHost:
         ManagedDirectory("/opt/sglang"),
         ManagedDirectory("/opt/sglang/venvs"),
         ManagedFile("/etc/sglangctl/host.json", render.host_json(spec), mode="0600"),
-        ManagedFile(f"/etc/systemd/system/{watch_unit()}", render.watch_unit(program.path())),
-        ManagedFile(f"/etc/systemd/system/{RESUME}", render.resume_unit(program.path())),
+        *(
+            ManagedFile(f"/etc/systemd/system/{one}", render.unit_of_ours(one, program.path()))
+            for one in (watch_unit(), RESUME)
+        ),
     )
     return DesiredHost(spec, engines, managed, sudo=sudo)

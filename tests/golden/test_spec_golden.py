@@ -18,8 +18,8 @@ from roles.inventory.render import (
     logrotate,
     render,
     tmpfiles,
+    unit_of_ours,
     venv_path,
-    watch_unit,
 )
 
 INVENTORY = Path(__file__).parents[2] / "inventory"
@@ -79,5 +79,5 @@ def test_what_surrounds_the_engine(snapshot: SnapshotAssertion) -> None:
     _, engine = example("kimi")
     assert tmpfiles(engine).decode() == snapshot(name="kimi-tmpfiles.conf")
     assert logrotate(engine).decode() == snapshot(name="kimi-logrotate")
-    unit = watch_unit("/usr/local/lib/sglangctl/0123456789abcdef.pyz")
+    unit = unit_of_ours("sglang-watch@.service", "/usr/local/lib/sglangctl/0123456789abcdef.pyz")
     assert unit.decode() == snapshot(name="sglang-watch@.service")

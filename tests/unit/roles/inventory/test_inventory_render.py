@@ -23,9 +23,9 @@ from roles.inventory.render import (
     render,
     start_limit_interval_s,
     tmpfiles,
+    unit_of_ours,
     venv_digest,
     venv_path,
-    watch_unit,
 )
 from sglangctl.masking.masker import read_env
 from sglangctl.state.config import ConfigError, load_engine, load_host
@@ -301,7 +301,7 @@ def system_root(root: Path, spec: EngineSpec, unit: bytes) -> Path:
     units = root / "etc/systemd/system"
     units.mkdir(parents=True)
     (units / spec.unit).write_bytes(unit)
-    (units / "sglang-watch@.service").write_bytes(watch_unit(PROGRAM))
+    (units / "sglang-watch@.service").write_bytes(unit_of_ours("sglang-watch@.service", PROGRAM))
     shutil.copytree("/usr/lib/systemd/system", root / "usr/lib/systemd/system", symlinks=True)
     for path in (f"{venv_path(spec)}/bin/python", "/usr/local/bin/sglangctl", "/usr/bin/python3"):
         program = root / path[1:]
@@ -363,7 +363,10 @@ def test_logrotate_accepts_its_file(tmp_path: Path) -> None:
 
 
 def test_the_units_are_ini_files_without_repeated_sections() -> None:
-    for unit in (rendered().files["sglang.service"], watch_unit(PROGRAM)):
+    for unit in (
+        rendered().files["sglang.service"],
+        unit_of_ours("sglang-watch@.service", PROGRAM),
+    ):
         parser = configparser.RawConfigParser(strict=False, allow_no_value=False)
         parser.optionxform = str  # type: ignore[assignment, method-assign]
         parser.read_string(unit.decode())
