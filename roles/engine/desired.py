@@ -63,16 +63,7 @@ class DesiredEngine:
 
 
 def desired_engine(engine: EngineSpec) -> DesiredEngine:
-    install = engine.install
-    venv = Venv(
-        path=render.venv_path(engine),
-        python=install.python,
-        packages=tuple(install.packages),
-        pip_arguments=tuple(install.pip_arguments),
-        system_site_packages=install.system_site_packages,
-        locked=install.locked,
-        user=engine.user,
-    )
+    venv = Venv(path=render.venv_path(engine), user=engine.user, **vars(engine.install))
     config = ManagedFile(f"/etc/sglangctl/engines/{engine.name}.json", render.engine_json(engine))
     return DesiredEngine(
         spec=engine,

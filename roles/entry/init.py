@@ -19,13 +19,9 @@ NEXT = """\
   pyinfra inventory.py deploys/sglang.py --dry --diff"""
 
 
-def main() -> int:
-    """The console script."""
-    return run(sys.argv[1:])
-
-
-def run(arguments: Sequence[str]) -> int:
+def main(given: Sequence[str] | None = None) -> int:
     """Write the folder that is named; returns the exit status."""
+    arguments = sys.argv[1:] if given is None else list(given)
     if len(arguments) != 1 or arguments[0].startswith("-"):
         print(__doc__, file=sys.stdout if arguments[:1] in (["-h"], ["--help"]) else sys.stderr)
         return 0 if arguments[:1] in (["-h"], ["--help"]) else 1

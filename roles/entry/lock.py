@@ -46,12 +46,7 @@ class CannotLock(Exception):
     """Why an engine cannot be locked, in one sentence."""
 
 
-def main() -> int:
-    """The console script."""
-    return run(sys.argv[1:])
-
-
-def run(arguments: Sequence[str]) -> int:
+def main(arguments: Sequence[str] | None = None) -> int:
     """Lock what is named, all engines by default; returns the exit status."""
     parser = argparse.ArgumentParser(
         prog="sglang-lock",

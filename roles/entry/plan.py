@@ -23,14 +23,10 @@ from roles.report.choice import DUE
 from sglangctl.util.terminal import escaped
 
 
-def main() -> int:
-    """The console script."""
-    return run(sys.argv[1:])
-
-
-def run(arguments: Sequence[str]) -> int:
+def main(given: Sequence[str] | None = None) -> int:
     """Run pyinfra and print its plan; returns the exit status."""
-    if list(arguments[:1]) in (["-h"], ["--help"]):
+    arguments = sys.argv[1:] if given is None else list(given)
+    if arguments[:1] in (["-h"], ["--help"]):
         print(__doc__)
         return 0
     if asks_for_yes(arguments):

@@ -25,14 +25,10 @@ from roles.report.report import FOLDER_VARIABLE
 STANDARD_ERROR = 2
 
 
-def main() -> int:
-    """The console script."""
-    return run(sys.argv[1:])
-
-
-def run(arguments: Sequence[str]) -> int:
+def main(given: Sequence[str] | None = None) -> int:
     """Run pyinfra, which prints what it finds; returns the exit status."""
-    if list(arguments[:1]) in (["-h"], ["--help"]):
+    arguments = sys.argv[1:] if given is None else list(given)
+    if arguments[:1] in (["-h"], ["--help"]):
         print(__doc__)
         return 0
     as_json = "--json" in arguments

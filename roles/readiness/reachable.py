@@ -12,7 +12,6 @@ import threading
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any
 from urllib.parse import urlsplit
 
 import requests
@@ -22,6 +21,7 @@ from roles.inventory.secret import SecretError
 from roles.readiness.subject import Subject
 from sglangctl.masking.masker import Masker
 from sglangctl.util.terminal import cut, escaped
+from sglangctl.util.values import mapping, mappings
 
 TIMEOUT_S = 10.0
 """For the connection, and for each piece of the answer."""
@@ -38,7 +38,6 @@ class Reach:
     """`ok` (None: it could not be asked) and a sentence for the operator."""
 
     ok: bool | None
-    url: str
     sentence: str
 
 
@@ -51,7 +50,7 @@ def reach(subject: Subject, proven: bool) -> Reach | None:
     try:
         key = subject.api_key.reveal() if subject.api_key else None
     except SecretError as error:
-        return Reach(None, url, f"{url} cannot be asked without the api key: {error}")
+        return Reach(None, f"{url} cannot be asked without the api key: {error}")
     safe = url.startswith("https://") or (proven and urlsplit(url).port == subject.port)
     for attempt in range(TRIES):
         if attempt:
@@ -81,36 +80,30 @@ def _ask(url: str, subject: Subject, key: str | None, safe: bool) -> Reach:
     if answer.error is not None:
         return Reach(
             False,
-            url,
             f"{url} cannot be reached from here ({answer.error}): look at `listen`, the "
             "firewall, the name and the proxy in front of it",
         )
     if answer.status in (401, 403) and key and not safe:
         return Reach(
             False,
-            url,
             f"{url} answers {answer.status} without the api key, which does not go over plain http "
             "to another port than the engine's: write https:// or that port, or leave "
             "readiness.reachable_at out",
         )
     if answer.status in (401, 403):
-        return Reach(False, url, f"{url} answers {answer.status}: it expects another api key")
+        return Reach(False, f"{url} answers {answer.status}: it expects another api key")
     if answer.status != 200:
         return Reach(
             False,
-            url,
             f"{url} answers {answer.status}: what is in front of the engine does not pass "
             "requests on to it",
         )
     found = _models(answer.body)
     if subject.served_name not in found:
         names = cut(escaped(mask(", ".join(found))), 200) or "no model"
-        return Reach(
-            False,
-            url,
-            f"{url} serves {names}, not {subject.served_name}: another server answers there",
-        )
-    return Reach(True, url, f"{url} answers and serves {subject.served_name}")
+        wrong = f"{url} serves {names}, not {subject.served_name}: another server answers there"
+        return Reach(False, wrong)
+    return Reach(True, f"{url} answers and serves {subject.served_name}")
 
 
 def _get(url: str, key: str | None, answer: _Answer, mask: Callable[[str], str]) -> None:
@@ -137,15 +130,10 @@ def _get(url: str, key: str | None, answer: _Answer, mask: Callable[[str], str])
 
 def _models(body: bytes) -> list[str]:
     try:
-        document: Any = json.loads(body)
+        document = mapping(json.loads(body))
     except ValueError:
         return []
-    data = document.get("data") if isinstance(document, dict) else None
-    return [
-        str(model["id"])
-        for model in (data if isinstance(data, list) else [])
-        if isinstance(model, dict) and "id" in model
-    ]
+    return [str(model["id"]) for model in mappings(document.get("data")) if "id" in model]
 
 
 def _short(error: Exception, mask: Callable[[str], str]) -> str:

@@ -47,6 +47,11 @@ class ExistingHost:
         """The engines' names, so that pyinfra keeps the order of operations in a loop."""
         yield from host.loop(self.names)
 
+    @property
+    def asked(self) -> dict[str, Any]:
+        """What its operations are given."""
+        return {"request": self.request, "sudo": self.sudo}
+
     @cached_property
     def request(self) -> dict[str, Any]:
         """What the probe is asked for: the host's own configuration says what its engines are."""

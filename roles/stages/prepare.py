@@ -51,12 +51,7 @@ def prepare_engines(desired: DesiredHost) -> None:
             request=desired.request,
         )
         managed_files(name=f"{title} folders", wanted=engine.managed, request=desired.request)
-        venv_ready(
-            name=f"{title} packages",
-            venv=engine.venv,
-            request=desired.request,
-            sudo=desired.sudo,
-        )
+        venv_ready(name=f"{title} packages", venv=engine.venv, **desired.asked)
         staged_release(
             name=f"{title} release",
             engine=engine,
@@ -89,6 +84,5 @@ def prepare_kernels(desired: DesiredHost) -> None:
             name=f"Kernel of {engine.name}",
             engine=engine.spec,
             venv=engine.venv.path,
-            request=desired.request,
-            sudo=desired.sudo,
+            **desired.asked,
         )

@@ -19,9 +19,7 @@ def stop_engines(existing: ExistingHost) -> None:
     + existing: the host and its engines' names
     """
     for engine in existing.each():
-        stopped(
-            name=f"{engine}: stopped", engine=engine, request=existing.request, sudo=existing.sudo
-        )
+        stopped(name=f"{engine}: stopped", engine=engine, **existing.asked)
 
 
 @contained
@@ -33,9 +31,7 @@ def remove_engines(existing: ExistingHost) -> None:
     + existing: the host and its engines' names
     """
     for engine in existing.each():
-        removed(
-            name=f"{engine}: removed", engine=engine, request=existing.request, sudo=existing.sudo
-        )
+        removed(name=f"{engine}: removed", engine=engine, **existing.asked)
 
 
 @contained
@@ -47,9 +43,4 @@ def rollback_engines(existing: ExistingHost) -> None:
     + existing: the host and its engines' names
     """
     for engine in existing.each():
-        rolled_back(
-            name=f"{engine}: release before",
-            engine=engine,
-            request=existing.request,
-            sudo=existing.sudo,
-        )
+        rolled_back(name=f"{engine}: release before", engine=engine, **existing.asked)

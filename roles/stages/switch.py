@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import asdict
+from typing import Any
 
 from pyinfra.api import deploy
 from pyinfra.context import host, state
@@ -26,35 +27,17 @@ def switch_engines(desired: DesiredHost) -> None:
     + desired: the host
     """
     for engine in desired.each():
-        decision = decision_of(engine)
-        configured(
-            name=f"{engine.name}: configuration",
-            engine=engine,
-            decide=decision,
-            watch=watch_reasons_of(engine, desired.managed),
-            request=desired.request,
-            sudo=desired.sudo,
-        )
-        as_committed(
-            name=f"{engine.name}: drift",
-            engine=engine,
-            decide=decision,
-            request=desired.request,
-            sudo=desired.sudo,
-        )
-        possible(
-            name=f"{engine.name}: in the way",
-            engine=engine,
-            decide=decision,
-            request=desired.request,
-        )
-        switched(
-            name=f"{engine.name}: live release",
-            engine=engine,
-            decide=decision,
-            request=desired.request,
-            sudo=desired.sudo,
-        )
+        wanted: Any = {
+            "engine": engine,
+            "decide": decision_of(engine),
+            "request": desired.request,
+        }
+        watch = watch_reasons_of(engine, desired.managed)
+        sudo = desired.sudo
+        configured(name=f"{engine.name}: configuration", watch=watch, sudo=sudo, **wanted)
+        as_committed(name=f"{engine.name}: drift", sudo=sudo, **wanted)
+        possible(name=f"{engine.name}: in the way", **wanted)
+        switched(name=f"{engine.name}: live release", sudo=sudo, **wanted)
     choose(desired)
 
 
@@ -72,8 +55,7 @@ def remove_gone(desired: DesiredHost) -> None:
             name=f"{name}: not in the inventory",
             engine=name,
             stays=gone.stays_of(name, desired.engines, desired.spec.prune, host.name),
-            request=desired.request,
-            sudo=desired.sudo,
+            **desired.asked,
         )
 
 

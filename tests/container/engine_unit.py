@@ -116,7 +116,7 @@ class EngineUnit:
         files[f"/etc/systemd/system/{self.unit}"] = (0o644, release.files["sglang.service"])
         files["/etc/systemd/system/sglang-watch@.service"] = (
             0o644,
-            render.watch_unit(program.path()),
+            render.unit_of_ours("sglang-watch@.service", program.path()),
         )
         files[f"/etc/tmpfiles.d/sglang-{self.name}.conf"] = (0o644, render.tmpfiles(spec))
         files[f"/etc/sglangctl/engines/{self.name}.json"] = (0o644, render.engine_json(spec))

@@ -24,7 +24,7 @@ def test_a_project_is_written_and_the_next_command_said(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     folder = tmp_path / "my/fleet"
-    assert init.run([str(folder)]) == 0
+    assert init.main([str(folder)]) == 0
     said = capsys.readouterr().out
     assert f"cd {folder}" in said and "pyinfra inventory.py deploys/sglang.py --dry" in said
     assert files(folder) >= DEPLOYS | {"inventory.py", "config.py", "inventory/schema.json"}
@@ -39,7 +39,7 @@ def test_what_is_there_is_not_overwritten_and_nothing_is_added(
 ) -> None:
     (tmp_path / there).parent.mkdir(exist_ok=True)
     (tmp_path / there).write_text("mine")
-    assert init.run([str(tmp_path)]) == 1
+    assert init.main([str(tmp_path)]) == 1
     said = capsys.readouterr().err
     assert str(tmp_path / there) in said and said.count("\n") == 1
     assert files(tmp_path) == {there} and (tmp_path / there).read_text() == "mine"
@@ -49,7 +49,7 @@ def test_a_folder_that_cannot_be_made_is_one_sentence(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     (tmp_path / "file").touch()
-    assert init.run([str(tmp_path / "file/fleet")]) == 1
+    assert init.main([str(tmp_path / "file/fleet")]) == 1
     said = capsys.readouterr().err
     assert str(tmp_path / "file") in said and said.count("\n") == 1
 
@@ -61,7 +61,7 @@ def test_how_it_is_called(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, words: list[str], status: int
 ) -> None:
     monkeypatch.chdir(tmp_path)
-    assert init.run(words) == status
+    assert init.main(words) == status
     assert files(tmp_path) == set()
 
 

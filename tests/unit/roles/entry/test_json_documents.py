@@ -32,7 +32,7 @@ def test_a_plan_as_a_document(
         return subprocess.CompletedProcess([], 0, json.dumps(found).encode())
 
     monkeypatch.setattr(plan, "pyinfra", run)
-    assert plan.run(["--json"]) == 2
+    assert plan.main(["--json"]) == 2
     streams = capsys.readouterr()
     document = json.loads(streams.out)
     assert (document["v"], document["status"]) == (1, 2)
@@ -64,7 +64,7 @@ def test_a_verification_as_a_document(
         return subprocess.CompletedProcess([], 0)
 
     monkeypatch.setattr(verify, "pyinfra", run)
-    assert verify.run(["--json"]) == 0
+    assert verify.main(["--json"]) == 0
     document = json.loads(capfd.readouterr().out)
     assert document["status"] == 0 and "chat on b" in document["sentence"]
     assert document["verify"][0]["outcome"] == "unreachable"
@@ -87,6 +87,6 @@ def test_a_host_that_cannot_be_reached_is_named(
         inventory = tmp_path / "hosts.yml"
         inventory.write_text(f"hosts:\n  far:\n    ssh: {ssh}\n    engines: {{e: {engine}}}\n")
         monkeypatch.setenv(INVENTORY_VARIABLE, str(inventory))
-        assert plan.run(["--json"]) == 1
+        assert plan.main(["--json"]) == 1
     (host,) = json.loads(capfd.readouterr().out)["plan"]
     assert host["host"] == "far" and "cannot be connected to" in host["errors"][0]

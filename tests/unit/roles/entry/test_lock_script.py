@@ -45,7 +45,7 @@ def packages(inventory: Path) -> list[str]:
 
 
 def test_a_lock_has_every_package_with_its_hash(inventory: Path) -> None:
-    assert lock.run([str(inventory)]) == 0
+    assert lock.main([str(inventory)]) == 0
     assert lock.versions(packages(inventory)) == {
         "old": "1.0",
         "sglang": "0.5.23",
@@ -59,30 +59,30 @@ def test_a_lock_has_every_package_with_its_hash(inventory: Path) -> None:
 @pytest.mark.parametrize("option", [[], ["--build"]])
 def test_no_python_is_downloaded_to_choose(inventory: Path, option: list[str]) -> None:
     """The lock is for Pythons that this machine need not have: 3.10 is tried first, then 3.11."""
-    assert lock.run([*option, str(inventory)]) == 0
+    assert lock.main([*option, str(inventory)]) == 0
     assert not (inventory.parent / "pythons").exists(), "uv began to download"
 
 
 def test_a_lock_stays_until_it_is_upgraded(
     inventory: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    assert lock.run([str(inventory)]) == 0
+    assert lock.main([str(inventory)]) == 0
     wheel(inventory.parent / "index", "torch", "2.14.1")
-    assert lock.run([str(inventory), "chat"]) == 0
+    assert lock.main([str(inventory), "chat"]) == 0
     assert "torch==2.14.0" in packages(inventory)
-    assert lock.run(["--upgrade", str(inventory)]) == 0
+    assert lock.main(["--upgrade", str(inventory)]) == 0
     assert "torch==2.14.1" in packages(inventory)
     assert "torch 2.14.0 -> 2.14.1" in capsys.readouterr().out
 
 
 def test_another_pin_keeps_what_it_does_not_touch(inventory: Path) -> None:
-    assert lock.run([str(inventory)]) == 0
+    assert lock.main([str(inventory)]) == 0
     index = inventory.parent / "index"
     wheel(index, "torch", "2.14.1")
     wheel(index, "extra", "1.0")
     text = inventory.read_text().replace("install: {", "install: {packages: [extra==1.0], ")
     inventory.write_text(text)
-    assert lock.run([str(inventory)]) == 0
+    assert lock.main([str(inventory)]) == 0
     assert {"torch==2.14.0", "extra==1.0"} <= set(packages(inventory))
 
 
@@ -104,7 +104,7 @@ def test_what_cannot_be_locked_is_said(
     inventory: Path, capsys: pytest.CaptureFixture[str], old: str, new: str, words: list[str]
 ) -> None:
     inventory.write_text(inventory.read_text().replace(old, new))
-    assert lock.run([str(inventory)]) == 1
+    assert lock.main([str(inventory)]) == 1
     told = capsys.readouterr().err
     assert told.startswith("sglang-lock: chat: ") and all(word in told for word in words), told
     assert not locked.path_of("chat", inventory.parent).exists()
@@ -115,7 +115,7 @@ def test_two_hosts_that_pin_other_packages_under_one_name(
 ) -> None:
     second = INVENTORY.replace("hosts:\n", "").replace("gpu1", "gpu2").replace("0.5.23", "0.5.22")
     inventory.write_text(inventory.read_text() + second)
-    assert lock.run([str(inventory)]) == 1
+    assert lock.main([str(inventory)]) == 1
     assert "gpu1 and gpu2 pin other packages for chat" in capsys.readouterr().err
 
 
@@ -123,12 +123,12 @@ def test_without_uv_the_command_that_installs_it_is_said(
     inventory: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(lock, "find_spec", lambda name: None)
-    assert lock.run([str(inventory)]) == 1
+    assert lock.main([str(inventory)]) == 1
     assert "-m pip install uv" in capsys.readouterr().err
 
 
 def test_an_engine_that_is_not_there(inventory: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    assert lock.run([str(inventory), "chta"]) == 1
+    assert lock.main([str(inventory), "chta"]) == 1
     assert "chta; it has: chat" in capsys.readouterr().err
 
 
@@ -160,12 +160,12 @@ def test_no_code_of_a_package_runs_on_the_controller(
     with tarfile.open(index / "source-1.0.tar.gz", "w:gz") as archive:
         archive.add(source, source.name)
     wheel(index, "torch", "2.14.2", "source")
-    assert lock.run([str(inventory)]) == 0, "an older version that needs no build is chosen"
+    assert lock.main([str(inventory)]) == 0, "an older version that needs no build is chosen"
     assert lock.versions(packages(inventory))["torch"] == "2.14.0" and not mark.exists()
     (index / "torch-2.14.0-py3-none-any.whl").unlink()
-    assert lock.run(["--upgrade", str(inventory)]) == 1
+    assert lock.main(["--upgrade", str(inventory)]) == 1
     assert "--build" in capsys.readouterr().err and not mark.exists()
-    assert lock.run(["--upgrade", "--build", str(inventory)]) == 0
+    assert lock.main(["--upgrade", "--build", str(inventory)]) == 0
     assert mark.exists() and lock.versions(packages(inventory))["source"] == "1.0"
 
 
@@ -175,5 +175,5 @@ def test_without_an_inventory_it_says_what_to_copy(
     (tmp_path / "inventory.py").write_text("")
     monkeypatch.delenv("SGLANG_INVENTORY", raising=False)
     monkeypatch.chdir(tmp_path)
-    assert lock.run([]) == 1
+    assert lock.main([]) == 1
     assert "there is no inventory/hosts.yml" in capsys.readouterr().err

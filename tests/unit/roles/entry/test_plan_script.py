@@ -69,7 +69,7 @@ def test_yes_would_hide_the_changes(
     arguments: list[str], monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.setattr(script, "pyinfra", pytest.fail)
-    assert script.run(arguments) == 1
+    assert script.main(arguments) == 1
     assert "does not take -y" in capsys.readouterr().err
 
 
@@ -84,7 +84,7 @@ def test_pyinfra_is_asked_for_a_plan_without_yes(
 
     monkeypatch.setenv("PYINFRA_YES", "1")
     monkeypatch.setattr(script, "pyinfra", run)
-    assert script.run(["--limit", "h"]) == 1
+    assert script.main(["--limit", "h"]) == 1
     assert "h will fail: x" in capsys.readouterr().out
 
 

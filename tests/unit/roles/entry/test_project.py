@@ -61,7 +61,7 @@ def test_both_commands_hand_it_on(
 
     monkeypatch.setattr(subprocess, "run", run)
     monkeypatch.setenv("SGLANG_INVENTORY", "fleet.yml")
-    status = plan.run([]) if command == "plan" else verify.run([])
+    status = plan.main([]) if command == "plan" else verify.main([])
     assert status == (1 if command == "plan" else 2)
     assert seen["env"]["SGLANG_INVENTORY"] == str(elsewhere / "fleet.yml")
 
@@ -71,6 +71,6 @@ def test_a_relative_inventory_is_found_from_another_folder(
 ) -> None:
     (elsewhere / "fleet.yml").write_text(GOOD)
     monkeypatch.setenv("SGLANG_INVENTORY", "fleet.yml")
-    assert verify.run([]) == 2
+    assert verify.main([]) == 2
     said = capfd.readouterr().err
     assert "does not exist" not in said and 'did you mean "model"?' in said

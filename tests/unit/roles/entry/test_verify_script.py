@@ -54,11 +54,11 @@ def test_a_missing_or_wrong_inventory_could_not_be_checked(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.setenv("SGLANG_INVENTORY", str(tmp_path / "hosts.yml"))
-    assert verify.run([]) == 2
+    assert verify.main([]) == 2
     assert "sglang-verify: nothing could be checked" in capfd.readouterr().err
     # The host is this machine: it is reached, and refused for its mistake.
     (tmp_path / "hosts.yml").write_text("hosts: {'@local': {engines: {chat: {modle: 1}}}}\n")
-    assert verify.run([]) == 2
+    assert verify.main([]) == 2
     assert "did you mean" in capfd.readouterr().err
 
 
@@ -71,5 +71,5 @@ def test_ctrl_c_is_pyinfras(monkeypatch: pytest.MonkeyPatch) -> None:
 
     monkeypatch.setattr(subprocess, "run", interrupted)
     before = signal.getsignal(signal.SIGINT)
-    assert verify.run([]) == 2
+    assert verify.main([]) == 2
     assert signal.getsignal(signal.SIGINT) is before
