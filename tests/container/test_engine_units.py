@@ -20,8 +20,8 @@ from roles.inventory.render import (
     logrotate,
     render,
     tmpfiles,
+    unit_of_ours,
     venv_path,
-    watch_unit,
 )
 from roles.remote import program
 from sglangctl.state.release import FILES
@@ -135,7 +135,9 @@ def put_live(host: Host, spec: EngineSpec, watch: str = IDLE) -> None:
         host.exec("chown", f"root:{spec.group}", f"{folder}/{name}")
     host.exec("ln", "-sfn", folder, spec.current)
     host.copy_in(release.files["sglang.service"], f"/etc/systemd/system/{spec.unit}")
-    host.copy_in(watch_unit(watch), "/etc/systemd/system/sglang-watch@.service")
+    host.copy_in(
+        unit_of_ours("sglang-watch@.service", watch), "/etc/systemd/system/sglang-watch@.service"
+    )
     host.exec("systemctl", "daemon-reload")
     host.exec("rm", "-f", "/models/exit", f"{spec.cache}/report.json")
 
