@@ -12,15 +12,16 @@ import hashlib
 import json
 import os
 import re
-from collections.abc import Callable, Iterator
+import shlex
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
 from sglangctl.diagnosis.causes import CAUSES
 from sglangctl.diagnosis.classify import Context, classify
 from sglangctl.diagnosis.finding import FAIL, INFO, WARN, Finding
-from sglangctl.masking.masker import Masker, secrets_of
-from sglangctl.preflight import architecture, asking, model, toolchain
+from sglangctl.masking.masker import Masker, read_env, secrets_of
+from sglangctl.preflight import architecture, asking, in_venv, model, toolchain
 from sglangctl.preflight.asking import Answer
 from sglangctl.preflight.catalog import finding, without_ignored
 from sglangctl.state import ownership, release
@@ -33,8 +34,6 @@ from sglangctl.util.values import text, texts
 
 VERSION = 1
 """Of the questions: another number, and everything is asked again."""
-CLOSED = 5
-"""Folders that are named; in_venv.py looks at five."""
 NEGATIVE = re.compile(r"\bno[-_]([a-z][a-z0-9_-]+)")
 Ask = Callable[[str, str, str, Paths], Answer]
 
@@ -67,19 +66,39 @@ def _asked(engine: EngineConfig, digest: str, venv: str, paths: Paths, ask: Ask)
         answer = ask(engine.name, digest, venv, paths)
     except Failed as error:
         return [finding("engine-unchecked", WARN, f"the staged engine was not checked: {error}")]
-    masker = Masker(secrets_of(paths.releases(engine.name) / digest))
-    return list(judge(engine, venv, answer, masker))
+    folder = paths.releases(engine.name) / digest
+    masker = Masker(secrets_of(folder))
+    return list(judge(engine, venv, answer, masker, _caches(folder / "engine.env")))
 
 
-def judge(engine: EngineConfig, venv: str, answer: Answer, masker: Masker) -> Iterator[Finding]:
-    """From what the environment said to findings. Nothing of it is trusted. Pure."""
+def _caches(file: Path) -> dict[str, str]:
+    """The folder that exists -> the cache's own, which may be made in there, by the release."""
+    found: dict[str, str] = {}
+    environment = read_env(file)
+    for name in in_venv.CACHES:
+        wanted = path = environment.get(name, "")
+        while path and not os.path.exists(path):
+            path = os.path.dirname(path)
+        found.setdefault(path, wanted)
+    return found
+
+
+def judge(
+    engine: EngineConfig, venv: str, answer: Answer, masker: Masker, caches: Mapping[str, str]
+) -> Iterator[Finding]:
+    """From what the environment said to findings. Nothing of it is trusted: it names a folder, and root
+    is told to give that away. Pure. `caches`: as `_caches` has them."""
     said = {str(line.get("step")): line for line in answer.lines}
-    for path in texts(said.get("caches", {}).get("closed"))[:CLOSED]:
+    closed = texts(said.get("caches", {}).get("closed"))
+    for path in [one for one in caches if one in closed]:
+        wanted = caches[path]
+        command = "chown" if path == wanted else "install -d -o"
         yield finding(
             "cache-not-writable",
             FAIL,
             f"user {engine.user} cannot write to {_shown(path)}, which the engine keeps files in",
-            f"chown {engine.user} {_shown(path)}, or name another folder in `environment`",
+            f"{command} {engine.user} {shlex.quote(_shown(wanted))}, or name another folder in "
+            "`environment`",
         )
     version = text(said.get("version", {}).get("version"))
     if version and engine.version and version != engine.version:

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 from sglangctl.diagnosis.outcomes import PROVEN
 from sglangctl.util.terminal import cut, escaped
+from sglangctl.util.values import number
 
 if TYPE_CHECKING:
     from sglangctl.startup.assessment import Assessment
@@ -168,4 +169,4 @@ def _range(values: Sequence[float]) -> str:
 
 
 def _number(value: Any) -> bool:
-    return isinstance(value, (int, float)) and not isinstance(value, bool)
+    return number(value) is not None

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import os
 import pwd
+import shlex
 from pathlib import Path
 
 from sglangctl.diagnosis.finding import FAIL, Finding
+from sglangctl.util.terminal import escaped
 from sglangctl.weights.safetensors import shown
 
 
@@ -17,12 +19,18 @@ def refusal(path: Path, error: OSError) -> Finding:
     """
     text = shown(str(path))
     if isinstance(error, PermissionError):
-        what = closed_part(path)
+        what, real = closed_part(path), Path(os.path.realpath(path))
+        part = shlex.quote(escaped(str(_parted(path))))
+        fix = f"as root: chmod o+rX {part} (or give its group to that user)"
+        if os.path.islink(path) and Path(os.path.realpath(path.parent)) not in real.parents:
+            # Whoever owns the folder chooses what root would open to everybody.
+            what = f"it is a link to {shown(str(real))}, and {what}"
+            fix = f"if that is a file of the model: {fix}"
         return Finding(
             "weights-unreadable",
             FAIL,
             f"{text} exists, but user {_user()} cannot read it: {what}",
-            f"as root: chmod o+rX {shown(str(_parted(path)))} (or give its group to that user)",
+            fix,
         )
     if os.path.islink(path) and not path.exists():
         target = shown(os.readlink(path))

@@ -144,3 +144,14 @@ def test_whatever_a_host_has_answered_there_is_a_page() -> None:
             ]
             host["switches"] = {key: spoiled(one) for key, one in host["switches"].items()}
         assert page(found).encode().endswith(b"</html>\n")
+
+
+@pytest.mark.parametrize("odd", [float("nan"), float("inf"), 10**400])
+def test_numbers_that_are_none(odd: Any) -> None:
+    """JSON has them, as Python reads it: one host's cost all hosts their page."""
+    found = document()
+    found["report"][0]["engines"][0]["generate"] = {
+        "tokens_per_s": odd,
+        "warm": {"paths": [{"name": "x", "first_s": odd}], "seconds": odd},
+    }
+    assert "0 paths walked" in page(found)

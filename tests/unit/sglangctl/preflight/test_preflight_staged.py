@@ -39,6 +39,8 @@ WHOLE = [
     {"step": "end"},
 ]
 
+CACHES = {"/var/cache/x": "/var/cache/x", "/var": "/var/y z"}
+
 PARSER = """
 import argparse
 class ServerArgs:
@@ -62,7 +64,7 @@ def said(*lines: dict[str, Any], **answer: Any) -> dict[str, Any]:
     """Finding's id -> finding, of what an environment answered over WHOLE's lines."""
     by_step = {json.dumps([one["step"], one.get("wanted")]): one for one in [*WHOLE, *lines]}
     found = staged.judge(
-        CPU, VENV, Answer(list(by_step.values()), **answer), Masker(["sk-planted-0123"])
+        CPU, VENV, Answer(list(by_step.values()), **answer), Masker(["sk-planted-0123"]), CACHES
     )
     return {one.id: one for one in found}
 
@@ -191,6 +193,15 @@ def test_imports_that_end_without_an_answer() -> None:
     assert slow["engine-unchecked"].level == "warn"
 
 
+def test_a_closed_cache_is_one_of_the_release() -> None:
+    """An environment said that it is /etc/shadow: root was told to give that to the engine's user."""
+    lie = {"step": "caches", "closed": ["/etc/shadow", "/", "/var/cache/x; id"]}
+    assert "cache-not-writable" not in said(lie)
+    found = said({"step": "caches", "closed": ["/var"]})["cache-not-writable"]
+    assert "cannot write to /var," in found.seen
+    assert found.fix.startswith("install -d -o sglang '/var/y z', or")
+
+
 def test_mutated_answers_are_findings_too() -> None:
     """An environment's packages write them."""
     odd: tuple[Any, ...] = (
@@ -210,7 +221,7 @@ def test_mutated_answers_are_findings_too() -> None:
         for line in random_.choices(lines, k=random_.randint(1, 4)):
             line[random_.choice(list(line))] = copy.deepcopy(random_.choice(odd))
         answer = Answer(lines, "a\n", random_.random() < 0.5, "timeout")
-        found = list(staged.judge(CPU, VENV, answer, Masker([])))
+        found = list(staged.judge(CPU, VENV, answer, Masker([]), CACHES))
         assert len(json.dumps([one.to_json() for one in found])) < 20_000
 
 

@@ -6,6 +6,8 @@ import dataclasses
 import hashlib
 import os
 import pwd
+import shutil
+import tempfile
 import time
 from pathlib import Path
 from typing import Any
@@ -93,3 +95,26 @@ def test_names_that_promise_many_parts_are_counted_not_listed(tmp_path: Path) ->
     assert found == [
         f"files missing: {first}, a000-00004-of-99999.safetensors and {300 * 99998 - 3} more"
     ]
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root has rights to give up")
+def test_root_is_not_told_to_open_what_a_link_leads_to() -> None:
+    """A folder's owner planted a link to a file of root's: the next step opened that to everybody."""
+    base = Path(tempfile.mkdtemp(dir="/var/tmp"))
+    try:
+        base.chmod(0o755)
+        folder, theirs = base / "model", base / "of root"
+        folder.mkdir()
+        theirs.mkdir(mode=0o700)
+        (theirs / "key").write_text("secret")
+        (folder / "config.json").write_text("{}")
+        (folder / "a.safetensors").symlink_to(theirs / "key")
+        (folder / "b; id.safetensors").write_bytes(b"x")
+        (folder / "b; id.safetensors").chmod(0o600)
+        found = look.model(folder, "nobody", paths=Paths(base))
+        link, own = [one for one in found.findings if one.id == "weights-unreadable"]
+        assert f"it is a link to {theirs}/key" in link.seen
+        assert link.fix.startswith("if that is a file of the model: as root: chmod o+rX '")
+        assert own.fix.startswith(f"as root: chmod o+rX '{folder}/b; id.safetensors'")
+    finally:
+        shutil.rmtree(base)
