@@ -25,6 +25,7 @@ from sglangctl.engine.readiness_facts import Proof, gather
 from sglangctl.engine.run import Run
 from sglangctl.gpu import gpus
 from sglangctl.proc import oom, procfs, sockets
+from sglangctl.proc.as_user import NoAnswer
 from sglangctl.proc.pidwatch import Pidwatch
 from sglangctl.state.config import EngineConfig, Readiness
 from sglangctl.systemd import unit_run
@@ -77,6 +78,7 @@ class Collection:
         self._limits = config.limits
         self._asked_by, self._show = asked_by, show
         self._internal_errors: set[str] = set()
+        self._files_answer = True
         self._damages = Damages(self._models, config.user)
         self._collector = Collector()
         self.processes: list[Process] = []
@@ -213,11 +215,20 @@ class Collection:
                 text = "".join(line for line in lines if not line.startswith(ours))
             if text:
                 # Before the line: what it means depends on it.
-                for path, why in missing_files.closed(text, self._models, self.config.user).items():
+                for path, why in self._closed(text).items():
                     self.recorder.record(self.run.t(), "file", path=path, readable=False, why=why)
                 for path, damage in self._damages.named(text):
                     self.recorder.record(self.run.t(), "file", path=path, damage=damage)
                 self.recorder.record(self.run.t(), "log", data=text, offset=piece.offset)
+
+    def _closed(self, text: str) -> dict[str, str]:
+        if not self._files_answer:
+            return {}
+        try:
+            return missing_files.closed(text, self._models, self.config.user)
+        except NoAnswer:
+            self._files_answer = False  # their server is dead: asked once a start
+            return {}
 
     def _look(self, now: float, up: bool) -> None:
         """Processes; and the port, less often once it is the engine's."""

@@ -1,7 +1,8 @@
 """Files that the log calls missing: do they exist, but are not readable for the engine's user?
 
 SGLang says "No such file or directory" of a weight file that it may not read. Only files of the
-model and the drafter are looked at, and nothing is opened: the log may name any path.
+model and the drafter are looked at, not for long (their server may be dead), and nothing is opened: the
+log may name any path.
 """
 
 from __future__ import annotations
@@ -12,6 +13,9 @@ import re
 import stat
 from collections.abc import Iterable
 
+from sglangctl.proc import as_user
+from sglangctl.util.values import mapping
+
 _SAID = (
     "No such file or directory",
     "Repo id must be in the form",
@@ -21,11 +25,13 @@ _SAID = (
 )
 _PATH = re.compile(r"/[^\s'\"`,;]{1,1000}")
 _MOST = 8
+LIMIT_S = 5.0
 
 
 def closed(text: str, folders: Iterable[str], user: str) -> dict[str, str]:
     """Of the paths in `text` (a piece of the log) below `folders`, or such a folder itself, those
-    that are there and that `user` cannot read; and why. Empty where that cannot be told."""
+    that are there and that `user` cannot read; and why. Empty where that cannot be
+    told; as_user.NoAnswer after LIMIT_S."""
     if not any(said in text for said in _SAID):
         return {}
     try:
@@ -34,18 +40,20 @@ def closed(text: str, folders: Iterable[str], user: str) -> dict[str, str]:
     except (KeyError, OSError):
         return {}
     below = tuple(folder.rstrip("/") for folder in folders if folder.strip("/"))
-    found: dict[str, str] = {}
+    named: list[str] = []
     for line in text.splitlines():
         if not any(said in line for said in _SAID):
             continue
         for match in _PATH.finditer(line[:4000]):
             path = match[0].rstrip(".:)]")
             ours = any(path == folder or path.startswith(folder + "/") for folder in below)
-            if ours and path not in found and len(found) < _MOST:
-                why = _why(path, user, entry.pw_uid, groups)
-                if why:
-                    found[path] = why
-    return found
+            if ours and path not in named and len(named) < _MOST:
+                named.append(path)
+    if not named:
+        return {}
+    uid = entry.pw_uid
+    found = as_user.within(LIMIT_S, lambda: {one: _why(one, user, uid, groups) for one in named})
+    return {path: why for path, why in mapping(found).items() if why}
 
 
 def _why(path: str, user: str, uid: int, groups: set[int]) -> str:

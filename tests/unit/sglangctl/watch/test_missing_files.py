@@ -4,11 +4,14 @@ from __future__ import annotations
 
 import os
 import pwd
+import time
 from pathlib import Path
 
 import pytest
 
+from sglangctl.proc import as_user
 from sglangctl.startup.fold import Startup
+from sglangctl.watch import missing_files
 from sglangctl.watch.missing_files import closed
 from tests.support.startup_events import feed, launch, log, traceback
 
@@ -69,3 +72,14 @@ def test_the_verdict(looked_at: bool, cause: str) -> None:
     said = feed(startup, traceback(30, SAID.format(path)))
     assert (said.outcome, said.cause) == ("failed", f"weights-{cause}")
     assert not looked_at or "mode 0600" in said.evidence[1]
+
+
+@pytest.mark.timeout(20)
+def test_a_folder_whose_server_is_dead_is_not_waited_for(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The watch hung, and with it every verdict on the start."""
+    monkeypatch.setattr(missing_files, "_why", lambda *_: time.sleep(60))
+    monkeypatch.setattr(missing_files, "LIMIT_S", 0.3)
+    with pytest.raises(as_user.NoAnswer):
+        closed(SAID.format(tmp_path / "a.safetensors"), [str(tmp_path)], USER)
