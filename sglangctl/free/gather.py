@@ -50,9 +50,7 @@ def look(
     members = members_of(shown or {})
     related = {pid for pids in members.values() for pid in pids} | set(orphans(context.replaced))
     looked = survey.survey([engine.port], sorted(related))
-    found = [
-        survey.holder(facts, classes.classify(facts.process, context)) for facts in looked.facts
-    ]
+    found = looked.holders(context)
     if shown is not None:
         # Of who else is there: whether a unit would bring it back.
         others = {

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from sglangctl.free import model, planning, text, verdicts
 from sglangctl.free.model import Plan, Situation
 from sglangctl.free.verdicts import Verdict
-from sglangctl.holders import classes, survey
+from sglangctl.holders import survey
 from sglangctl.holders.survey import Holder
 from sglangctl.proc import freezer, procfs
 from sglangctl.systemd import containers
@@ -38,9 +38,7 @@ def look(plan: Plan, situation: Situation) -> Look:
     context = survey.context_for(
         engine, situation.host, situation.siblings, situation.units or {}, situation.waiting
     )
-    found = [
-        survey.holder(facts, classes.classify(facts.process, context)) for facts in looked.facts
-    ]
+    found = looked.holders(context)
     targets = planning.targets_of(situation)
     on = [item for item in found if planning.in_the_way(item, targets)]
     kept = [item for item in on if planning.is_kept(item, situation, targets)]

@@ -89,6 +89,10 @@ class Survey:
     unfinished: tuple[int, ...] = ()
     """Processes with more open files than there was time for: likewise."""
 
+    def holders(self, context: Context) -> list[Holder]:
+        """All of them, with their class."""
+        return [holder(facts, classes.classify(facts.process, context)) for facts in self.facts]
+
 
 def find(
     engine: EngineConfig | None,
@@ -97,9 +101,7 @@ def find(
     looked: Survey | None = None,
 ) -> list[Holder]:
     """The holders of all GPUs with their class relative to `engine` (None: to no engine)."""
-    looked = looked or survey()
-    context = context_for(engine, host, siblings)
-    return [holder(facts, classes.classify(facts.process, context)) for facts in looked.facts]
+    return (looked or survey()).holders(context_for(engine, host, siblings))
 
 
 def survey(ports: Iterable[int] = (), pids: Sequence[int] = ()) -> Survey:

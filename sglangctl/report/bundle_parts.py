@@ -9,6 +9,7 @@ import re
 import shutil
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 
 from sglangctl.masking.names import is_no_secret, is_secret_name
@@ -49,33 +50,30 @@ def parts(name: str, paths: Paths) -> Iterator[Part]:
     """All parts, the most important first."""
     engine = paths.engine_state(name)
     for start in reversed(starts.names(paths.starts(name))[-LAST_STARTS:]):
-        yield Part(f"journal/{start}.jsonl", _bind(journal_text, paths.starts(name) / start))
+        journal = paths.starts(name) / start / starts.JOURNAL
+        yield Part(f"journal/{start}.jsonl", partial(end_of, journal, JOURNAL_BYTES))
     if not starts.names(paths.starts(name)):
-        yield Part("journal", _bind(absent, f"{name} has no recorded start"))
+        yield Part("journal", partial(absent, f"{name} has no recorded start"))
     for file in sorted((engine / "switches").glob("*.jsonl"))[-LAST_STARTS:]:
-        yield Part(f"switches/{file.name}", _bind(end_of, file, JOURNAL_BYTES))
-    yield Part("engine.log", _bind(log_text, paths.engine_log(name)))
-    yield Part("status.json", _bind(status_text, name, paths))
+        yield Part(f"switches/{file.name}", partial(end_of, file, JOURNAL_BYTES))
+    yield Part("engine.log", partial(log_text, paths.engine_log(name)))
+    yield Part("status.json", partial(status_text, name, paths))
     for file in (paths.engine_json(name), paths.host_json):
-        yield Part(f"config/{file.name}", _bind(our_text, file))
-    yield Part("config/state.json", _bind(state_text, paths.state_json(name)))
+        yield Part(f"config/{file.name}", partial(our_text, file))
+    yield Part("config/state.json", partial(state_text, paths.state_json(name)))
     for label in ("manifest.json", "sglang.service", "nccl.env", "engine.env", "engine.yaml"):
-        yield Part(f"release/{label}", _bind(our_text, engine / "current" / label))
+        yield Part(f"release/{label}", partial(our_text, engine / "current" / label))
     units = (live_unit(name, paths), watch_unit(name), SWITCH)
-    yield Part("units.txt", _bind(units_text, units))
-    yield Part("systemd.log", _bind(system_log, units))
-    yield Part("versions.json", _bind(versions_text, engine / "current" / "manifest.json"))
+    yield Part("units.txt", partial(units_text, units))
+    yield Part("systemd.log", partial(system_log, units))
+    yield Part("versions.json", partial(versions_text, engine / "current" / "manifest.json"))
     yield Part("host.txt", host_text)
-    yield Part("nvidia-smi-q.txt", _bind(command_text, ["nvidia-smi", "-q"]))
-    yield Part("nvidia-smi-topo.txt", _bind(command_text, ["nvidia-smi", "topo", "-m"]))
+    yield Part("nvidia-smi-q.txt", partial(command_text, ["nvidia-smi", "-q"]))
+    yield Part("nvidia-smi-topo.txt", partial(command_text, ["nvidia-smi", "topo", "-m"]))
     yield Part("kernel.log", kernel_text)
-    yield Part("processes.txt", _bind(processes_text, units[0]))
-    yield Part("stacks.txt", _bind(stacks_text, units[0], engine / "current" / "manifest.json"))
-    yield Part("holders.json", _bind(holders_text, paths))
-
-
-def _bind(make: Callable[..., str], *arguments: object) -> Callable[[], str]:
-    return lambda: make(*arguments)
+    yield Part("processes.txt", partial(processes_text, units[0]))
+    yield Part("stacks.txt", partial(stacks_text, units[0], engine / "current" / "manifest.json"))
+    yield Part("holders.json", partial(holders_text, paths))
 
 
 def absent(reason: str) -> str:
@@ -91,10 +89,6 @@ def end_of(file: Path, limit: int) -> str:
     if size > limit:
         data = data[data.find(b"\n") + 1 :]
     return data.decode("utf-8", "backslashreplace")
-
-
-def journal_text(start: Path) -> str:
-    return end_of(start / starts.JOURNAL, JOURNAL_BYTES)
 
 
 def log_text(file: Path) -> str:
@@ -299,7 +293,4 @@ def stacks_text(unit: str, manifest: Path) -> str:
     program = py_spy(manifest.parent)
     if program is None:
         raise Missing("py-spy is not installed (pip install py-spy, on the PATH of root)")
-    blocks = []
-    for pid in processes_of(unit):
-        blocks.append(f"== {pid}\n{program.dump(pid, STACK_S)}")
-    return "\n".join(blocks)
+    return "\n".join(f"== {pid}\n{program.dump(pid, STACK_S)}" for pid in processes_of(unit))
