@@ -17,7 +17,7 @@ from roles.remote.operation import Commands, operation
 from roles.remote.over_link import over_link
 from roles.remote.steps import signs_of_life
 from roles.report.result import keep
-from sglangctl.util.values import mapping, texts, whole
+from sglangctl.util.values import json_object, mapping, texts, whole
 
 LIMIT_S = 2 * 3600.0
 """For all arms: sglangctl ends each world itself long before."""
@@ -67,10 +67,7 @@ def conclude(target: Host, engine: EngineSpec, answer: Answer) -> None:
 
 def document(answer: Answer) -> dict[str, Any]:
     """What sglangctl said; empty where that is no document."""
-    try:
-        return mapping(mapping(json.loads("\n".join(answer.lines))).get("collective"))
-    except (ValueError, RecursionError):
-        return {}
+    return mapping(json_object("\n".join(answer.lines)).get("collective"))
 
 
 def interrupted(name: str) -> str:

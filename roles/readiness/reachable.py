@@ -7,7 +7,6 @@ way to that host are then trusted as its clients trust them.
 
 from __future__ import annotations
 
-import json
 import threading
 import time
 from collections.abc import Callable
@@ -21,7 +20,7 @@ from roles.inventory.secret import SecretError
 from roles.readiness.subject import Subject
 from sglangctl.masking.masker import Masker
 from sglangctl.util.terminal import cut, escaped
-from sglangctl.util.values import mapping, mappings
+from sglangctl.util.values import json_object, mappings
 
 TIMEOUT_S = 10.0
 """For the connection, and for each piece of the answer."""
@@ -129,11 +128,8 @@ def _get(url: str, key: str | None, answer: _Answer, mask: Callable[[str], str])
 
 
 def _models(body: bytes) -> list[str]:
-    try:
-        document = mapping(json.loads(body))
-    except ValueError:
-        return []
-    return [str(model["id"]) for model in mappings(document.get("data")) if "id" in model]
+    found = mappings(json_object(body).get("data"))
+    return [str(model["id"]) for model in found if "id" in model]
 
 
 def _short(error: Exception, mask: Callable[[str], str]) -> str:

@@ -6,7 +6,6 @@ to be compared with what the hardware has (NVIDIA/nccl-tests, doc/PERFORMANCE.md
 
 from __future__ import annotations
 
-import json
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import asdict, dataclass, field
 from typing import Any
@@ -14,7 +13,7 @@ from typing import Any
 from sglangctl.collective.arms import SIZES, Arm
 from sglangctl.systemd.confined import Ended
 from sglangctl.util.terminal import escaped
-from sglangctl.util.values import mapping, number, text, whole
+from sglangctl.util.values import json_object, mapping, number, text, whole
 
 RIGHT, WRONG, HUNG, NOT_POSSIBLE = "right", "wrong", "hung", "not-possible"
 STATUS = {RIGHT: 0, WRONG: 1, NOT_POSSIBLE: 2, HUNG: 4}
@@ -187,13 +186,7 @@ def _unended(ended: Ended, steps: list[str | None], flood: bool, printed: list[s
 
 
 def _objects(answers: bytes) -> Iterable[dict[str, Any]]:
-    for line in answers.decode("utf-8", "replace").splitlines():
-        try:
-            found = json.loads(line)
-        except (ValueError, RecursionError):
-            continue
-        if isinstance(found, dict):
-            yield found
+    return filter(None, map(json_object, answers.decode("utf-8", "replace").splitlines()))
 
 
 def _printed(stderr: bytes) -> list[str]:

@@ -6,7 +6,6 @@ what is started differs, and how long it may take.
 
 from __future__ import annotations
 
-import json
 import os
 import pkgutil
 import re
@@ -21,6 +20,7 @@ from sglangctl.state.paths import Paths
 from sglangctl.systemd import systemctl
 from sglangctl.systemd.unit_names import preflight_unit
 from sglangctl.util.errors import Failed, Unusable
+from sglangctl.util.values import json_object
 
 LIMIT_S = 300.0
 """The engine's imports took 15 s with a warm page cache, and 95 s on a busy host."""
@@ -117,14 +117,8 @@ def derived(unit: str, current: str, release: str, venv: str, folder: Path, limi
 
 def read(folder: Path, result: str) -> Answer:
     """What lies in the folder after a run. Written by the engine's packages: it is data."""
-    lines = []
-    for line in _beginning(folder / "answer").splitlines()[:MOST]:
-        try:
-            found = json.loads(line)
-        except (ValueError, RecursionError):
-            continue
-        if isinstance(found, dict):
-            lines.append(found)
+    said = _beginning(folder / "answer").splitlines()[:MOST]
+    lines = [found for found in map(json_object, said) if found]
     ended = any(line.get("step") == "end" for line in lines)
     return Answer(lines, _end(folder / "text"), ended, result or "unknown")
 

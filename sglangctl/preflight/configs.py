@@ -2,19 +2,15 @@
 
 from __future__ import annotations
 
-import json
 from typing import Any
 
-from sglangctl.util.values import mapping
+from sglangctl.util.values import json_object, mapping
 from sglangctl.weights.check import Model
 
 
 def of(model: Model | None) -> dict[str, Any]:
     """As it was read with the weights; empty where it could not be (their check says why)."""
-    try:
-        return mapping(json.loads(model.config)) if model is not None else {}
-    except (ValueError, RecursionError):
-        return {}
+    return json_object(model.config) if model is not None else {}
 
 
 def text_model(config: dict[str, Any]) -> dict[str, Any]:

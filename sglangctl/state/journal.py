@@ -13,6 +13,8 @@ from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Any
 
+from sglangctl.util.values import json_object
+
 VERSION = 1
 Event = dict[str, Any]
 MAX_T = 1e12
@@ -20,11 +22,8 @@ MAX_T = 1e12
 
 def parse(line: str | bytes) -> Event | None:
     """The event of one line; None for a line that is not an event."""
-    try:
-        event = json.loads(line)
-    except (ValueError, RecursionError):
-        return None
-    if not isinstance(event, dict) or not isinstance(event.get("kind"), str):
+    event = json_object(line)
+    if not isinstance(event.get("kind"), str):
         return None
     seconds = event.get("t")
     if isinstance(seconds, bool) or not isinstance(seconds, (int, float)):

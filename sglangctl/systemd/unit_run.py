@@ -6,7 +6,6 @@ keeps for the journal daemon (/run/systemd/units/invocation:UNIT, systemd >= 235
 
 from __future__ import annotations
 
-import json
 import os
 import time
 from typing import Any
@@ -14,6 +13,7 @@ from typing import Any
 from sglangctl.proc import command
 from sglangctl.systemd import systemctl
 from sglangctl.systemd.unit import find, returncode
+from sglangctl.util.values import json_object
 
 INVOCATION = "/run/systemd/units/invocation:"
 UNIT_PROCESS_EXITED = "98e322203f7a4ed290d09fe03c09fe15"
@@ -94,15 +94,7 @@ def logged(invocation_id: str, *message_ids: str) -> list[dict[str, Any]]:
         ],
         timeout_s=5.0,
     )
-    found = []
-    for line in result.stdout.splitlines():
-        try:
-            entry = json.loads(line)
-        except ValueError:
-            continue
-        if isinstance(entry, dict):
-            found.append(entry)
-    return found
+    return [entry for entry in map(json_object, result.stdout.splitlines()) if entry]
 
 
 def being_stopped(unit: str, invocation_id: str) -> bool:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import math
 from datetime import datetime
 from typing import Any
@@ -55,6 +56,14 @@ def texts(value: Any) -> list[str]:
 def mapping(value: Any) -> dict[str, Any]:
     """A mapping, else an empty one."""
     return value if isinstance(value, dict) else {}
+
+
+def json_object(text: str | bytes) -> dict[str, Any]:
+    """The mapping that a text is in JSON; an empty one for any other text."""
+    try:
+        return mapping(json.loads(text))
+    except (ValueError, RecursionError):
+        return {}
 
 
 def mappings(value: Any) -> list[dict[str, Any]]:

@@ -15,6 +15,7 @@ from sglangctl.sgl_kernel.build.record import BuildError, Tell
 from sglangctl.sgl_kernel.build.request import Request
 from sglangctl.sgl_kernel.library import archive, metadata
 from sglangctl.util.errors import Unusable
+from sglangctl.util.values import json_object
 
 STEPS = ("source", "environment", "jobs", "compile", "retry", "wheel", "inspect", "check")
 TEXTS = ("text", "verdict", "outcome", "line")
@@ -40,12 +41,7 @@ class Heard:
         """Sentence and next step."""
 
     def __call__(self, line: bytes) -> None:
-        try:
-            said = json.loads(line)
-        except (ValueError, RecursionError):
-            return
-        if not isinstance(said, dict):
-            return
+        said = json_object(line)
         step, text = said.get("step"), said.get("text")
         if step == inside.MADE and isinstance(said.get("wheel"), str):
             self.wheel, self.facts = said["wheel"], _writable(said.get("facts"))

@@ -6,7 +6,6 @@ kernel of common_ops (silu_and_mul, in every version) is run and its numbers are
 
 from __future__ import annotations
 
-import json
 import os
 import re
 import signal
@@ -26,7 +25,7 @@ from sglangctl.sgl_kernel.library.translations import (
 from sglangctl.sgl_kernel.venv import Torch, Venv
 from sglangctl.systemd import confined
 from sglangctl.util import os_errors
-from sglangctl.util.values import mapping
+from sglangctl.util.values import json_object
 
 TIMEOUT_S = 300.0
 """Importing torch from a cold disk takes a minute; the operation under a second."""
@@ -135,10 +134,7 @@ def judge(
     """
     said: dict[str, object] = {}
     for line in answers.splitlines():
-        try:
-            said.update(mapping(json.loads(line)))
-        except (ValueError, RecursionError):
-            continue
+        said.update(json_object(line))
     stage = str(said.get("stage", "start"))
     facts = Check(
         OK,
