@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import csv
-import json
 import re
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
@@ -13,8 +12,8 @@ from pathlib import Path
 from sglangctl.sgl_kernel.library import archive
 from sglangctl.sgl_kernel.venv import DISTRIBUTIONS
 from sglangctl.util.errors import Unusable
-from sglangctl.util.plain_files import read_text, text_of
-from sglangctl.util.values import digits
+from sglangctl.util.plain_files import text_of
+from sglangctl.util.values import digits, json_object, mapping
 
 TORCH_PIN = re.compile(r"^torch\s*(?:\(\s*)?={2,3}\s*([0-9][^;,\s)]*)")
 PROVENANCE = "sglangctl-provenance.json"
@@ -125,12 +124,9 @@ def missing(site: Path, dist_info: Path) -> list[str]:
 
 def editable_source(dist_info: Path) -> str | None:
     """The source folder of an editable install, None for a real one."""
-    try:
-        document = json.loads(read_text(dist_info / "direct_url.json"))
-        if document.get("dir_info", {}).get("editable"):
-            return str(document.get("url", "a source tree"))
-    except (OSError, ValueError, AttributeError, RecursionError):
-        pass
+    document = json_object(text_of(dist_info / "direct_url.json"))
+    if mapping(document.get("dir_info")).get("editable"):
+        return str(document.get("url", "a source tree"))
     names = [name for name, _ in record(dist_info)]
     if any(re.match(r"_\w+_editable\.(?:py|pth)$|__editable__", name) for name in names):
         return "a source tree"
@@ -144,11 +140,8 @@ def _parse(metadata: str, wheel: str, provenance: str) -> Metadata:
         raise MetadataError(f"it is {name or 'nameless'}, not {' or '.join(DISTRIBUTIONS)}")
     pins = [match for line in headers.get_all("Requires-Dist") or [] if (match := _pin(line))]
     tags = HeaderParser().parsestr(wheel).get_all("Tag") or []
-    try:
-        document = json.loads(provenance) if provenance else {}
-        built, key = document.get("inputs", {}).get("torch"), document.get("key")
-    except (ValueError, AttributeError, RecursionError):
-        built = key = None
+    document = json_object(provenance)
+    built, key = mapping(document.get("inputs")).get("torch"), document.get("key")
     return Metadata(
         distribution=name,
         version=version,
