@@ -30,6 +30,7 @@ from typing import IO
 
 from sglangctl.proc import procfs
 from sglangctl.systemd import systemctl
+from sglangctl.util.errors import Failed
 from sglangctl.util.terminal import escaped
 
 SANDBOX = {
@@ -66,6 +67,8 @@ LONGEST = 256 * 1024
 """Bytes of a line that is told; a longer one comes in pieces."""
 GRACE_S = 30.0
 """Until systemd ends what we could not."""
+COPIED = 64 * 1024 * 1024
+"""Bytes of output that are copied to ours: whoever reads them may keep them in memory."""
 OUTPUT_S = 2.0
 """For what is left of its output, once it has ended."""
 SLOW_S = 60.0
@@ -111,7 +114,7 @@ def run(
     + environment: all of it but HOME, which is a folder that is deleted; None: what is KEPT of ours
     + writable: folders; the user's rights still count
     + streamed: output is copied to ours (to a terminal with its control characters written out),
-      instead of into the answer. BrokenPipeError where nobody reads that any more
+      instead of into the answer. BrokenPipeError where nobody reads that any more, Failed beyond COPIED
     + tell: called with each line of its standard output, which then is not in the answer. What it
       raises ends the run and is raised here
     + unit: more properties of the unit, `NAME=VALUE`
@@ -142,6 +145,8 @@ def properties(user: str, writable: Sequence[Path], limit_s: float) -> list[str]
     return [
         *found,
         f"--property=User={user}",
+        # When memory runs out, it goes before an engine that serves (500).
+        "--property=OOMScoreAdjust=900",
         "--property=UMask=0022",
         f"--property=RuntimeMaxSec={limit_s + GRACE_S:.0f}",
     ]
@@ -235,9 +240,13 @@ def _run(
 
 def _copy_to(number: int) -> Callable[[bytes], None]:
     """Writes each line to a descriptor of ours."""
-    shown = os.isatty(number)
+    shown, left = os.isatty(number), COPIED
 
     def copy(line: bytes) -> None:
+        nonlocal left
+        left -= len(line)
+        if left < 0:
+            raise Failed(f"it was ended: it printed more than {COPIED >> 20} MiB")
         if shown:
             text = escaped(line.rstrip(b"\n").decode("utf-8", "backslashreplace"))
             line = text.encode() + (b"\n" if line.endswith(b"\n") else b"")

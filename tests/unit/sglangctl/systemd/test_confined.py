@@ -147,3 +147,17 @@ def test_a_reader_that_went_away_is_no_success(monkeypatch: pytest.MonkeyPatch) 
         process.stdout.readline()
         process.stdout.close()
         assert process.wait(30) == 141
+
+
+@needs_root
+def test_a_package_that_prints_for_ever_is_ended(
+    monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+) -> None:
+    """`found=$(confine ...)` of the venv's check: root's shell took all memory, and the engine that
+    serves was the first to be killed for it."""
+    monkeypatch.setattr(confined.systemctl, "booted", lambda: False)
+    monkeypatch.setattr(confined, "COPIED", 1 << 16)
+    assert cli.main(["confine", "--user=nobody", "--limit=20", "--", "yes"]) == 1
+    said = capfd.readouterr()
+    assert len(said.out) <= 1 << 16 and "printed more than" in said.err
+    assert "--property=OOMScoreAdjust=900" in confined.properties("nobody", [], 1.0)
