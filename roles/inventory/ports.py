@@ -10,6 +10,9 @@ from sglangctl.util.values import whole
 
 BESIDE = 233
 """From the port to the first of those that DP attention binds (SGLang's ZMQ_TCP_PORT_DELTA)."""
+HANDSHAKE = 13
+"""From the port to the one where DP attention tells other hosts of its ports, which it binds for one
+host too (SGLang's DP_ATTENTION_HANDSHAKE_PORT_DELTA, managers/data_parallel_controller.py)."""
 HIGHEST = 65535
 NAMED = (
     *("disaggregation-bootstrap-port", "encoder-bootstrap-port", "engine-info-bootstrap-port"),
@@ -21,7 +24,7 @@ NAMED = (
 def derived(port: int, given: Mapping[str, Any]) -> dict[int, str]:
     """Port -> why the engine binds it beside `port`; `given`: its flags.
 
-    With DP attention SGLang 0.5.23 binds a rendezvous and six ports for its processes.
+    With DP attention SGLang 0.5.23 binds a rendezvous, six ports for its processes, and a handshake.
     """
     found = {
         number: f"the flag {flag}"
@@ -33,7 +36,8 @@ def derived(port: int, given: Mapping[str, Any]) -> dict[int, str]:
     if on and "dist-init-addr" not in given:
         first = port + BESIDE if port + BESIDE <= HIGHEST else port - BESIDE
         last = min(first + 7, HIGHEST + 1)
-        found.update({number: "DP attention" for number in range(first, last)})
+        taken = [*range(first, last), port + HANDSHAKE]
+        found.update({number: "DP attention" for number in taken if number <= HIGHEST})
     return found
 
 

@@ -140,7 +140,7 @@ CHECKS: dict[str, Check] = {
         "an engine without an api key has no address that the internet reaches", "docs/security.md"
     ),
     "port-derived": Check(
-        "the ports that flags name and that DP attention derives (port + 233 and six more) are free",
+        "the ports that flags name and that DP attention derives (port + 13, + 233 and six more) are free",
         "SGLang 0.5.23: PortArgs.init_new",
     ),
     "engine-arguments": Check(

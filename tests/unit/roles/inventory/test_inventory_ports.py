@@ -25,6 +25,7 @@ DP = "flags: {attn-dp-size: 2}"
         ("port: 8000", "port: 8001", ()),
         ("port: 8000", "port: 8000", ("8000, which engine chat has, too",)),
         (f"port: 8000, {DP}", "port: 8235", ("DP attention takes 8235", "engine other, too")),
+        (f"port: 8000, {DP}", "port: 8013", ("DP attention takes 8013", "engine other, too")),
         (f"port: 8000, {DP}", "port: 8240", ()),
         (
             f"port: 8000, {DP}",
@@ -52,8 +53,9 @@ def test_two_engines_of_a_host(chat: str, other: str, words: tuple[str, ...]) ->
 
 def test_the_ports_of_dp_attention() -> None:
     on = {"enable-dp-attention": True}
-    assert sorted(ports.derived(8000, on)) == list(range(8233, 8240))
-    assert sorted(ports.derived(65400, on)) == list(range(65167, 65174))
+    assert sorted(ports.derived(8000, on)) == [8013, *range(8233, 8240)]
+    assert sorted(ports.derived(65400, on)) == [*range(65167, 65174), 65413]
+    assert max(ports.derived(65530, on)) < 65530
     assert ports.derived(8000, {**on, "dist-init-addr": "h:1"}) == {}
     assert ports.derived(8000, {"attn-dp-size": 1}) == {}
 
