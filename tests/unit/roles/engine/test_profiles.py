@@ -2,15 +2,24 @@
 
 from __future__ import annotations
 
+import json
+from pathlib import Path
 from typing import Any
 
 import pytest
 
 from roles.engine import profiles
 from roles.inventory.model import EngineSpec, HostSpec
+from roles.remote import shape
 from roles.report import result
 from roles.stages import desired
+from sglangctl.collective import answers, arms
 from sglangctl.collective.arms import effective
+from sglangctl.gpu import gpus
+from sglangctl.probe.document import as_json, probe
+from sglangctl.state import collectives
+from sglangctl.state.paths import Paths
+from sglangctl.systemd.confined import Ended
 from tests.support.inventory_case import engine as engine_of
 
 HUNG = {
@@ -83,3 +92,26 @@ def test_the_host_is_asked_once_more_only_where_another_profile_is_proven(
     (line,) = said
     assert line.startswith(f"e: nccl.profile auto: {profile}: ")
     assert result.LISTS["h"] == {"nccl.profile": [line]}
+
+
+def test_what_a_host_kept_comes_through_its_probe(
+    auto: EngineSpec, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A result as the host program keeps it, over its probe and the check of its shape."""
+    monkeypatch.setattr(gpus, "read", lambda: gpus.Reading((), "nvml"))
+    paths = Paths(tmp_path)
+    said = [{"step": "torch", "torch": "2"}]
+    said.append({"step": "world", "arm": "configured", "world": 2, "outcome": "hung", "text": "x"})
+    sizes = [[size, 1e-5] for size in arms.SIZES]
+    right = {"step": "world", "arm": "no-p2p", "world": 2, "outcome": "right", "sizes": sizes}
+    lines = "".join(json.dumps(one) + "\n" for one in (*said, right)).encode()
+    found = answers.judge(Ended(0, lines), arms.arms({}, {}), (2,))
+    key = {"driver": "580", "nccl": "2.28.9", "topology": {"gpus": [{"uuid": "U"}], "links": []}}
+    collectives.store("e", {"time": "T", "ranks": 2, "key": key, **found.to_json()}, paths)
+    document = as_json(probe(profiles.request([auto]), paths))
+    facts = shape.check(json.loads(json.dumps(document)), shape.PROBE)
+    chosen = profiles.chosen(auto, facts)
+    assert chosen.profile == "safe"
+    assert (
+        "(T, driver 580, nccl 2.28.9); since then: driver 580, now None, other GPUs" in chosen.why
+    )
