@@ -23,7 +23,7 @@ from typing import Any
 
 PERIOD, STEP = 251, 31
 """Of the patterns: primes, so that no two ranks and no two places near each other have the same."""
-REPEATED = ((64 << 10, 20), (1 << 20, 10), (1 << 62, 5))
+REPEATED = ((64 << 10, 20), (1 << 20, 10), (1 << 62, 3))
 """Up to so many bytes -> how often; beside a first time, which is checked and not measured."""
 KILLED_S = 10.0
 BEYOND_S = 60.0

@@ -95,7 +95,7 @@ def test_a_rank_that_does_wrong(host: Host, fault: str, status: int, words: str)
     host.copy_in(fault.encode(), "/srv/fault")
     host.copy_in(SHIM, FAULTY)
     try:
-        done = collective(host, "--limit=8")
+        done = collective(host, "--limit=6")
     finally:
         host.exec("rm", FAULTY)
     assert done.returncode == status, done.stdout + done.stderr

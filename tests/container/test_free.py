@@ -118,6 +118,7 @@ def test_no_collective_beside_a_holder(box: Freeing) -> None:
     assert f"GPU 1 has a holder, {holder} VLLM::Worker" in said
     assert "first: sglangctl free kimi --policy engines" in said
     box.clean()
+    box.configure(tensor_parallel=2)
     assert "no release of kimi is staged" in box.ctl("collective", "kimi", status=2)
 
 

@@ -45,6 +45,7 @@ WITHOUT = arm("none", NCCL_P2P_DISABLE="1")
             "40% less time",
         ),
         ([arm("none"), arm("latency", "not-possible", us=1)], "none", "right"),
+        ([arm("none"), {**arm("latency", us=1), "outcome": "not-possible"}], "none", "right"),
         # What is fast and wrong is not taken, nor what shares its peer-to-peer copies.
         (
             [arm("none"), arm("latency", "wrong"), WITHOUT],

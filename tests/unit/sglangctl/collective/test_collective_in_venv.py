@@ -77,6 +77,17 @@ def test_an_arm_ends_with_its_first_fault_and_the_next_one_is_run(
     assert [one["outcome"] for one in found[1:]] == ["right", "right"]
 
 
+def test_a_world_is_as_fast_as_its_slowest_rank_and_has_no_size_that_one_lacks() -> None:
+    def rank(*times: float) -> dict[str, Any]:
+        sizes = [
+            {"step": "size", "bytes": 4 << at, "median_s": one} for at, one in enumerate(times)
+        ]
+        return {"lines": [*sizes, {"step": "done"}], "closed": False}
+
+    found = in_venv.judge({0: rank(1.0, 2.0), 1: rank(3.0)}, [4, 8], 2, 1.0)
+    assert found["sizes"] == [[4, 3.0]]
+
+
 def test_a_stopped_rank_is_a_hang_and_nothing_of_it_is_left() -> None:
     began = time.monotonic()
     (hung, right) = worlds(run("stop,1", "", worlds=(2,), limit_s=2.0))
