@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import subprocess
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -11,6 +12,7 @@ import pytest
 from roles.remote import program
 from sglangctl.state.release import FILES
 from tests.container.conftest import HostFactory
+from tests.container.deploying import deploy, ssh_data, write_inventory
 from tests.hosts.host import Host
 
 pytestmark = [pytest.mark.container, pytest.mark.timeout(300)]
@@ -54,6 +56,7 @@ def host(module_host_factory: HostFactory) -> Host:
         host.copy_in(b"", f"{RELEASE}/{name}")
     host.copy_in(json.dumps({"venv": VENV}).encode(), f"{RELEASE}/manifest.json")
     host.exec("ln", "-s", RELEASE, f"{STATE}/current")
+    host.exec("ln", "-s", program.path(), program.LINK)
     host.exec("python3", "-m", "venv", "--without-pip", "--system-site-packages", VENV)
     return host
 
@@ -69,19 +72,30 @@ def nothing_is_left(host: Host) -> None:
     assert host.exec("pgrep", "-u", "nobody", check=False).stdout == ""
 
 
-def test_right_sums_are_measured_and_kept(host: Host) -> None:
-    done = collective(host, "--json")
+def test_a_deploy_of_its_own_measures_and_keeps_what_the_next_plan_chooses_by(
+    host: Host, tmp_path: Path
+) -> None:
+    engine = {
+        **{"model": {"path": "/models/tiny-qwen3"}, "user": "nobody", "tensor_parallel": 2},
+        **{"flags": {"device": "cpu"}, "install": {"system_site_packages": True}},
+    }
+    section = {"ssh": ssh_data(host), "engines": {"tiny": engine}}
+    inventory = write_inventory(tmp_path / "hosts.yml", {host.ip: section})
+    done = deploy(inventory, "-y", script="collective")
     assert done.returncode == 0, done.stdout + done.stderr
-    found = json.loads(done.stdout)["collective"]
+    assert "tiny: right: 2 ranks: every sum is right" in done.stderr, done.stderr
+    (found,) = json.loads(host.exec("cat", f"{STATE}/collective.json").stdout)["collective"]
     assert (found["outcome"], found["device"], found["key"]["nccl"]) == ("right", "cpu", None)
     assert found["torch"].startswith("2.13")
+    assert [arm["name"] for arm in found["arms"]] == ["configured", "no-p2p"]
     (world,) = found["arms"][0]["worlds"]
     assert [one["bytes"] for one in world["sizes"]][::12] == [4, 64 << 20]
     assert all(one["busbw_gbps"] == one["algbw_gbps"] > 0 for one in world["sizes"])
-    kept = json.loads(host.exec("cat", f"{STATE}/collective.json").stdout)
-    assert kept["v"] == 1 and kept["collective"][-1]["time"] == found["time"]
     assert "right on 20" in collective(host, "--show").stdout
     nothing_is_left(host)
+    engine["nccl"] = {"profile": "auto"}
+    planned = deploy(write_inventory(inventory, {host.ip: section}), "--dry")
+    assert "tiny: nccl.profile auto: none: right" in planned.stderr, planned.stderr
 
 
 @pytest.mark.parametrize(
