@@ -37,6 +37,8 @@ WORLD_S = 120.0
 IMPORT_S = 300.0
 """For torch, from a cold disk on a busy host."""
 KILL_S = 15.0
+SETTLE_S = 3.0
+"""Until the driver's utilisation no longer counts what was killed."""
 PRIVATE = ("TemporaryFileSystem=/dev/shm:mode=1777", "LimitMEMLOCK=infinity", "TasksMax=4096")
 """Of the unit: shared memory that goes with it, because ranks are killed and then leave theirs."""
 STOP = {
@@ -220,6 +222,9 @@ def _measured(
 
 
 def _wedged(mine: Sequence[Gpu]) -> tuple[str, ...]:
+    if not mine:
+        return ()
+    time.sleep(SETTLE_S)
     indices = {gpu.index for gpu in mine}
     now = [gpu for gpu in gpus.sample() or () if gpu.index in indices]
     return tuple(verdicts.wedged(gpu) for gpu in now if verdicts.is_wedged(gpu))

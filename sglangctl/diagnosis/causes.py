@@ -133,8 +133,9 @@ _ALL = (
     Cause(
         "nccl-timeout",
         "the GPUs waited for one another until NCCL or the rendezvous gave up",
-        "one rank is late or stuck: try the NCCL profile `safe` (IOMMU and ACS are the usual "
-        "reason on PCIe), or raise dist-timeout for a slow load",
+        "one rank is late or stuck: `sglangctl collective NAME`, while it is down, shows whether the "
+        "GPUs add up; try the NCCL profile `safe` (IOMMU and ACS are the usual reason on PCIe), or "
+        "raise dist-timeout for a slow load",
     ),
     Cause(
         "rank-died",

@@ -204,6 +204,7 @@ def test_a_run_that_was_ended_at_its_limit_is_a_hang_with_what_is_left_on_the_gp
     ended = Ended(None, "".join(json.dumps(one) + "\n" for one in said).encode())
     busy = gpus.Gpu(**{**vars(CARDS[1]), "utilization_pct": 100, "power_limit_w": 600.0})
     monkeypatch.setattr(gpus, "sample", lambda: [CARDS[0], busy])
+    monkeypatch.setattr(run, "SETTLE_S", 0.0)
     kept = run.measure(config, Paths(), run=lambda *_, **__: ended)
     assert kept.result.outcome == "hung" and kept.result.status == 4
     assert len(kept.wedged) == 1 and "GPU 1 is 100 % busy" in kept.wedged[0]
