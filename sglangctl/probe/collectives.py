@@ -2,13 +2,18 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
+from pathlib import Path
 from typing import Any
 
 from sglangctl.gpu import gpus, topology
-from sglangctl.state import collectives
+from sglangctl.state import collectives, release
 from sglangctl.state.paths import Paths
+from sglangctl.util.errors import Failed
 from sglangctl.util.values import mapping, mappings
+
+NCCL = re.compile(r"nvidia_nccl_cu[0-9]{2}-([0-9.]{1,20}(?:post[0-9]{1,4})?)\.dist-info")
 
 
 def brief(name: str, paths: Paths) -> dict[str, Any] | None:
@@ -30,8 +35,23 @@ def brief(name: str, paths: Paths) -> dict[str, Any] | None:
             "nccl": key.get("nccl"),
             "arms": [_arm(one) for one in mappings(entry.get("arms"))],
         },
-        "differs": collectives.differences(entry, driver, topology.read(mine)),
+        "differs": collectives.differences(
+            entry, driver, nccl_of(name, paths), topology.read(mine)
+        ),
     }
+
+
+def nccl_of(name: str, paths: Paths) -> str | None:
+    """The version of NCCL's package in the live release's environment; None where it has none of its
+    own (the system's packages)."""
+    live = release.link_target(name, "current", paths)
+    try:
+        venv = Path(str(release.manifest(name, live or "", paths).get("venv")))
+        folders = sorted(venv.glob("lib/python3*/site-packages/nvidia_nccl_cu*.dist-info"))
+    except (Failed, OSError, ValueError):
+        return None
+    found = [NCCL.fullmatch(folder.name) for folder in folders]
+    return next((match[1] for match in found if match), None)
 
 
 def _arm(one: Mapping[str, Any]) -> dict[str, Any]:

@@ -52,13 +52,18 @@ def summary(entry: Mapping[str, Any], arm: Mapping[str, Any] | None = None) -> s
     return f"{told.get('outcome')} on {text(entry.get('time'))}{where}: {told.get('sentence')}"
 
 
-def differences(entry: Mapping[str, Any], driver: str | None, topology: Any) -> list[str]:
-    """What of the host is not as it was when the result was kept, in words. NCCL is part of the
-    engine's environment: it is looked at when a result is kept."""
+def differences(
+    entry: Mapping[str, Any], driver: str | None, nccl: str | None, topology: Any
+) -> list[str]:
+    """What is not as it was when the result was kept, in words. `nccl`: of the engine's environment
+    now, as its package has it (`2.28.9.post1`); None: it does not say."""
     key = mapping(entry.get("key"))
     found = []
     if key.get("driver") != driver:
         found.append(f"driver {key.get('driver')}, now {driver}")
+    version = text(key.get("nccl"))
+    if version and nccl and not f"{nccl}.".startswith(f"{version}."):
+        found.append(f"NCCL {version}, now {nccl}")
     then, now = mapping(key.get("topology")), mapping(topology)
     if [one.get("uuid") for one in mappings(then.get("gpus"))] != [
         one.get("uuid") for one in mappings(now.get("gpus"))

@@ -229,8 +229,12 @@ def test_what_differs_from_the_host_that_was_measured() -> None:
     entry = {"key": {"driver": "580.1", "nccl": "2", "topology": topology}}
     moved = {"gpus": [{"uuid": "GPU-0", "path": "b"}], "links": []}
     other = {"gpus": [{"uuid": "GPU-9", "path": "a"}], "links": []}
-    assert collectives.differences(entry, "580.1", topology) == []
-    assert collectives.differences(entry, "590", topology) == ["driver 580.1, now 590"]
-    assert collectives.differences(entry, "580.1", moved) == ["another PCIe topology"]
-    assert collectives.differences(entry, "580.1", other) == ["other GPUs"]
-    assert collectives.differences({"key": 1}, "580.1", topology) != []
+    same = ("580.1", "2.post1", topology)
+    for now, told in (
+        (same, []),
+        (("590", None, topology), ["driver 580.1, now 590"]),
+        (("580.1", "2.1", moved), ["another PCIe topology"]),
+        (("580.1", "20", other), ["NCCL 2, now 20", "other GPUs"]),
+    ):
+        assert collectives.differences(entry, *now) == told
+    assert collectives.differences({"key": 1}, *same) != []
