@@ -10,6 +10,9 @@ from typing import Any
 
 from sglangctl.state.files import masked_text
 
+LONGEST = 1000
+"""Lines of a diff: what is there now is what the host says."""
+
 
 @dataclass(frozen=True)
 class ManagedFile:
@@ -93,9 +96,11 @@ def text_diff(path: str, old: str | None, new: str) -> tuple[str, ...]:
     """A unified diff of two masked texts; says so where nothing visible differs."""
     if old is None:
         return (f"(what {path} holds now is not text)",)
-    lines = difflib.unified_diff(
-        old.splitlines(), new.splitlines(), f"{path} (now)", path, lineterm=""
+    lines = list(
+        difflib.unified_diff(old.splitlines(), new.splitlines(), f"{path} (now)", path, lineterm="")
     )
+    if len(lines) > LONGEST:
+        lines[LONGEST:] = [f"(and {len(lines) - LONGEST} more lines)"]
     return tuple(lines) or (f"(in {path} only a secret's value differs: it is not shown)",)
 
 

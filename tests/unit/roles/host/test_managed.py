@@ -63,3 +63,10 @@ def test_what_cannot_be_looked_at_is_not_written_over() -> None:
     found = change(FILE, {"kind": "unknown", "reason": "Permission denied"})
     assert found is not None
     assert found.unreadable
+
+
+def test_a_diff_has_a_length() -> None:
+    """Half a megabyte of empty lines were half a million lines on the screen."""
+    found = change(FILE, {**GOOD, "sha256": "0", "text": "\n" * 500_000})
+    assert found is not None and len(found.diff) == 1001
+    assert "more lines" in found.diff[-1]
