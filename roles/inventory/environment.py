@@ -64,15 +64,18 @@ LOADER = {
     "LD_PRELOAD": ": ",
     "LD_PROFILE_OUTPUT": "",
     "MALLOC_TRACE": "",
+    "MODPROBE_OPTIONS": "",
 }
-"""Variables of the C library that name what it loads or writes -> what separates the names."""
+"""Variables of the C library, and of what nvidia-modprobe calls, that name what is loaded or written ->
+what separates the names."""
 BY_NAME = ("LD_AUDIT", "LD_PRELOAD")
 """Those that take a library's bare name, too: it is looked for in the system's folders."""
 WRITABLE = names(
-    "/dev /proc /run /tmp /usr/tmp /var/cache/sglang /var/crash /var/lock /var/log/sglang /var/run "
-    "/var/tmp"
+    "/dev /opt/sglang /proc /run /tmp /usr/tmp /var/cache/sglang /var/crash /var/lock /var/log/sglang "
+    "/var/run /var/tmp"
 )
-"""Places in which the engine's user can make files; some are links on one distribution or other."""
+"""Places in which the engine's user can make files (some are links on one distribution or other), and
+that of the packages, whose code root never runs."""
 
 
 def check(environment: dict[str, Any], report: Report) -> None:

@@ -120,6 +120,12 @@ ENGINE_MISTAKES = [
         "environment.LD_LIBRARY_PATH",
         ('"/var/tmp"', "root"),
     ),
+    (
+        "environment: {LD_LIBRARY_PATH: '/usr/lib:/opt/sglang/venvs/ab/lib/torch'}",
+        "environment.LD_LIBRARY_PATH",
+        ('"/opt/sglang/venvs/ab/lib/torch"', "root"),
+    ),
+    ("environment: {MODPROBE_OPTIONS: -C /srv/x}", "environment.MODPROBE_OPTIONS", ("root",)),
     ("environment: {LD_DEBUG_OUTPUT: /tmp/x}", "environment.LD_DEBUG_OUTPUT", ('"/tmp/x"', "root")),
     ("environment: {HOME: /x}", "environment.HOME", ()),
     ("environment: {CUDA_VISIBLE_DEVICES: 0}", "environment.CUDA_VISIBLE_DEVICES", ("gpus",)),
@@ -245,7 +251,7 @@ def test_what_the_inventorys_owner_decides() -> None:
         """
         environment:
           LD_PRELOAD: "/usr/lib/x86_64-linux-gnu/libtcmalloc.so.4:libiomp5.so"
-          LD_LIBRARY_PATH: /usr/local/cuda/lib64:/opt/sglang/venvs/x/lib
+          LD_LIBRARY_PATH: /usr/local/cuda/lib64:/srv/lib
           CUDA_DEVICE_ORDER: PCI_BUS_ID
           MAX_JOBS: 8
           CUDA_HOME: /usr/local/cuda-13.0
