@@ -11,6 +11,7 @@ from pathlib import Path
 from sglangctl.diagnosis.finding import FAIL, WARN, Finding
 from sglangctl.gpu import gpus
 from sglangctl.masking.masker import read_env
+from sglangctl.preflight import model
 from sglangctl.preflight.catalog import finding
 from sglangctl.preflight.versions import parts
 from sglangctl.sgl_kernel import venv as venvs
@@ -42,7 +43,10 @@ def look(engine: EngineConfig, venv: str, release: Path) -> list[Finding]:
     except OSError:
         environment = {}
     capabilities = {gpu.compute_capability or "" for gpu in gpus.sample() or ()}
-    path, found = environment.get("PATH", os.defpath), toolkit.find(environment)
+    # The engine's environment comes first on that path: with its user's rights, for as nobody it could
+    # end what else of the host runs as nobody.
+    user = model.reader_of(engine.user)
+    path, found = environment.get("PATH", os.defpath), toolkit.find(environment, user)
     chosen = any(name in environment for name in CHOOSE)
     return list(
         judge(
@@ -50,7 +54,7 @@ def look(engine: EngineConfig, venv: str, release: Path) -> list[Finding]:
             path,
             found.release if found else None,
             newest_gcc(Path(found.home)) if found and not chosen else None,
-            _gcc(path),
+            _gcc(path, user),
             torch.cuda_major,
             capabilities,
         )
@@ -123,15 +127,15 @@ def newest_gcc(home: Path) -> int | None:
     return int(found[1]) if found else None
 
 
-def _gcc(path: str) -> int | None:
-    """The major version of the GCC that nvcc would take; None for none and for clang."""
+def _gcc(path: str, user: str) -> int | None:
+    """The major version of the GCC that nvcc would take; None for none and for clang. Root asks as
+    `user`."""
     program = shutil.which("g++", path=path)
     if program is None:
         return None
-    # Not with root's rights: the engine's environment comes first on that path.
-    user = "nobody" if os.geteuid() == 0 else None
+    who = user if os.geteuid() == 0 else None
     try:
-        ended = confined.run([program, "-dumpfullversion"], user, limit_s=ASK_S)
+        ended = confined.run([program, "-dumpfullversion"], who, limit_s=ASK_S)
     except (OSError, KeyError):
         return None
     found = re.match(rb"(\d{1,3})\.", ended.stdout)

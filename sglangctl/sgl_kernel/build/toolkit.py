@@ -26,8 +26,9 @@ class Toolkit:
     version: str
 
 
-def find(environment: Mapping[str, str] | None = None) -> Toolkit | None:
-    """CUDA_HOME or CUDA_PATH, then nvcc on PATH, then the newest /usr/local/cuda*; None: none."""
+def find(environment: Mapping[str, str] | None = None, user: str = "nobody") -> Toolkit | None:
+    """CUDA_HOME or CUDA_PATH, then nvcc on PATH, then the newest /usr/local/cuda*; None: none. `user`:
+    whose environment that is, as whom root asks."""
     variables = os.environ if environment is None else environment
     candidates = [
         Path(variables[name]) / "bin/nvcc"
@@ -40,13 +41,13 @@ def find(environment: Mapping[str, str] | None = None) -> Toolkit | None:
     candidates.append(Path("/usr/local/cuda/bin/nvcc"))
     candidates += sorted(Path("/usr/local").glob("cuda-*/bin/nvcc"), key=_by_version, reverse=True)
     for nvcc in candidates:
-        found = ask(nvcc)
+        found = ask(nvcc, user)
         if found:
             return found
     return None
 
 
-def ask(nvcc: Path) -> Toolkit | None:
+def ask(nvcc: Path, user: str) -> Toolkit | None:
     """What this nvcc says of itself; None when it does not run.
 
     Root does not run it with its own rights: a package may have put it into an environment, or a
@@ -54,10 +55,10 @@ def ask(nvcc: Path) -> Toolkit | None:
     """
     if not os.access(nvcc, os.X_OK):
         return None
-    user = "nobody" if os.geteuid() == 0 else None
+    who = user if os.geteuid() == 0 else None
     try:
-        ended = confined.run([str(nvcc), "--version"], user, limit_s=ASK_S)
-    except OSError:
+        ended = confined.run([str(nvcc), "--version"], who, limit_s=ASK_S)
+    except (OSError, KeyError):
         return None
     match = RELEASE.search(ended.stdout.decode("utf-8", "backslashreplace"))
     if ended.returncode != 0 or not match:

@@ -5,10 +5,12 @@ from __future__ import annotations
 import copy
 import json
 import os
+import pwd
 import random
 import shutil
 import subprocess
 import sys
+import tempfile
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
@@ -20,7 +22,7 @@ from roles.inventory import render
 from sglangctl.masking.masker import Masker
 from sglangctl.preflight import asking, configs, in_venv, model, staged, toolchain
 from sglangctl.preflight.asking import Answer
-from sglangctl.proc import as_user
+from sglangctl.proc import as_user, procfs
 from sglangctl.state.config import EngineConfig, Preflight
 from sglangctl.state.paths import Paths
 from sglangctl.util.errors import Unusable
@@ -28,6 +30,7 @@ from tests.support.engine_config import ENGINE
 from tests.support.holding import passable
 from tests.support.inventory_case import engine as spec_of
 from tests.support.safetensors_files import shards
+from tests.support.waiting import until
 
 CPU = replace(ENGINE, version="0.5.23", preflight=Preflight(device="cpu"))
 VENV = "/opt/sglang/venvs/abc"
@@ -430,8 +433,8 @@ def test_the_version_of_the_compiler_on_the_path(tmp_path: Path) -> None:
         (folder / "g++").write_text(f"#!/bin/sh\necho '{words}'\n")
         with passable() as place:
             shutil.copy(folder / "g++", place / "g++")
-            assert toolchain._gcc(str(place)) == found
-    assert toolchain._gcc(str(tmp_path)) is None
+            assert toolchain._gcc(str(place), "nobody") == found
+    assert toolchain._gcc(str(tmp_path), "nobody") is None
 
 
 def test_an_environment_without_torch_compiles_nothing(
@@ -443,3 +446,32 @@ def test_an_environment_without_torch_compiles_nothing(
     torch = toolchain.Torch("2.14.1", "13.0", tmp_path)
     monkeypatch.setattr(toolchain, "_torch", lambda venv: torch)
     assert {one.id for one in toolchain.look(engine, VENV, tmp_path)} > {"toolchain-ninja"}
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root has rights to give up")
+def test_compilers_of_an_environment_are_asked_as_its_engine(tmp_path: Path) -> None:
+    """As nobody, one ended what else of the host runs as nobody: `kill -9 -1`."""
+    victim = subprocess.Popen(["setpriv", "--reuid=nobody", "--clear-groups", "sleep", "60"])
+    folder = Path(tempfile.mkdtemp(dir="/var/tmp"))
+    try:
+        until(lambda: procfs.uid(victim.pid) == pwd.getpwnam("nobody").pw_uid)
+        folder.chmod(0o755)
+        (folder / "g++").write_text("#!/bin/sh\nkill -9 -1\n")
+        (folder / "g++").chmod(0o755)
+        release = tmp_path / "release"
+        release.mkdir()
+        (release / "engine.env").write_text(f'PATH="{folder}:/usr/bin:/bin"\n')
+        venv = tmp_path / "venv"
+        site = venv / "lib/python3.11/site-packages/torch"
+        site.mkdir(parents=True)
+        (site / "version.py").write_text("__version__ = '2.9'\ncuda = '13.0'\n")
+        (venv / "bin").mkdir()
+        (venv / "bin/python").symlink_to(sys.executable)
+        engine = replace(CPU, user="daemon", preflight=Preflight())
+        assert toolchain._torch(str(venv)) is not None
+        toolchain.look(engine, str(venv), release)
+        assert victim.poll() is None
+    finally:
+        shutil.rmtree(folder)
+        victim.kill()
+        victim.wait()
