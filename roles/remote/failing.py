@@ -28,6 +28,8 @@ MESSAGES: dict[str, list[str]] = {}
 WRONG = "the inventory is wrong, nothing was changed:"
 REFUSED: set[str] = set()
 """Hosts that were not connected to: they are wrong in the inventory."""
+FORESEEN: dict[str, list[str]] = {}
+"""Host -> the failures that a plan foresees."""
 FORESEEN_VARIABLE = "SGLANG_PLAN_FORESEEN"
 """Names the file that gets, a line each: {host, text} a failure that a plan foresees, {host, error}
 a failure, {host, choice} what would be done to an engine."""
@@ -149,6 +151,7 @@ def failing(text: str) -> FunctionCommand:
     """
     if not state.is_executing:
         tell_plan(host=host.name, text=text)
+        FORESEEN.setdefault(host.name, []).append(text)
 
     def fail(state: State, host: Host) -> None:
         raise HostFailed(text)

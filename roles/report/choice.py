@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from pyinfra import logger
 from pyinfra.api.output import format_text
 
+from roles.remote import failing
 from sglangctl.free.text import processes
 from sglangctl.startup.render import duration
 from sglangctl.util.terminal import escaped
@@ -67,8 +68,19 @@ def print_plan(host: str) -> None:
     """Print what the deploy would do to one host."""
     width = shutil.get_terminal_size((100, 24)).columns - 4
     logger.info(f"--> {host}: what the deploy would do")
-    for line in lines(CHOICES[host], width):
+    for line in [*foreseen(host, width), *lines(CHOICES[host], width)]:
         logger.info(line)
+
+
+def foreseen(host: str, width: int) -> list[str]:
+    """What the host itself fails for, whatever its engines are: a full disk, another run."""
+    told = {text for one in CHOICES[host] for text in one.fails}
+    found: list[str] = []
+    for text in failing.FORESEEN.get(host, []):
+        shown = text.splitlines()
+        if shown and shown[0] not in told:
+            found += [line for one in shown for line in wrapped(f"{'will fail':<10} {one}", width)]
+    return [format_text(escaped(line), "red") for line in found]
 
 
 def lines(choices: Sequence[Choice], width: int) -> list[str]:

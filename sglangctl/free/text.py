@@ -65,11 +65,13 @@ def where(plan: Plan) -> str:
 def _lines(plan: Plan) -> Iterator[str]:
     about = where(plan)
     if plan.refused:
-        why = "are used by processes that may not be ended"
-        why = "cannot be freed while systemd does not answer" if plan.blind else why
-        yield f"refused, nothing is changed: {about} {why}"
-        for refusal in plan.refused[:SHOWN]:
-            yield from _refusal(refusal)
+        why = f"{about} cannot be freed while systemd does not answer"
+        why = why if plan.blind else f"processes that may not be ended use {about}"
+        yield f"refused, nothing is changed: {why}"
+        shown = plan.refused[:SHOWN]
+        for refusal, after in zip(shown, [*shown[1:], None]):
+            # Processes of one unit have one remedy: it is said behind the last of them.
+            yield from _refusal(refusal, last=after is None or after.allow != refusal.allow)
         yield from _more(plan.refused)
     elif plan.empty:
         yield f"{about}: nothing is in the way"
@@ -138,7 +140,7 @@ def refusal_sentence(plan: Plan) -> str:
     )
 
 
-def _refusal(refusal: Refusal) -> Iterator[str]:
+def _refusal(refusal: Refusal, last: bool) -> Iterator[str]:
     if refusal.class_ == NOBODY:
         yield f"  {refusal.reason}; {refusal.allow}"
         return
@@ -150,4 +152,5 @@ def _refusal(refusal: Refusal) -> Iterator[str]:
         who = f"{refusal.pid} {who}"
     facts = [refusal.class_, *([gpus_text(refusal.gpus)] if refusal.gpus else [])]
     yield f"  {who} ({', '.join(facts)}): {refusal.reason}"
-    yield f"    allowed by: {refusal.allow}"
+    if last:
+        yield f"    allowed by: {refusal.allow}"

@@ -22,7 +22,9 @@ def wanted(name: str, asked: str | None, paths: Paths) -> Wanted:
     else:
         found = [one for one in staged if one.startswith(asked)]
     if len(found) != 1:
-        what = "no release before the live one" if asked is None else f"no one release {asked}"
+        what = "no release before the live one" if asked is None else f"no release {asked}"
+        if len(found) > 1:
+            what = f"{len(found)} releases that begin with {asked}"
         shown = ", ".join(one[:12] for one in staged if one != current) or "none"
         raise Failed(f"nothing was changed. {name} has {what} on this host (others: {shown})")
     to = str(found[0])

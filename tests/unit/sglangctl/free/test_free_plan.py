@@ -96,12 +96,19 @@ def test_a_refusal_says_who_why_and_the_exact_line_that_would_allow_it() -> None
     assert (refusal.pid, refusal.allow) == (41, f"{FREE} --policy engines")
     lines = plan_lines(made)
     assert lines[0] == (
-        "refused, nothing is changed: GPUs 0, 1 of kimi are used by processes that may not be ended"
+        "refused, nothing is changed: processes that may not be ended use GPUs 0, 1 of kimi"
     )
     assert "  41 title of 41 (engine, GPU 0): made up as engine" in lines
     assert f"    allowed by: {FREE} --policy engines" in lines
     assert any(line.startswith("otherwise it would end 42") for line in lines)
     assert "note: started by hand, without a unit of their own (41): nothing to go back to" in lines
+
+
+def test_processes_of_one_remedy_have_it_said_once() -> None:
+    lines = plan_lines(plan(holder(41, "engine"), holder(42, "engine"), holder(43, "foreign")))
+    remedies = [(at, line) for at, line in enumerate(lines) if "allowed by: " in line]
+    assert [line.rpartition(" ")[2] for at, line in remedies] == ["engines", "all"]
+    assert [lines[at - 1].split()[0] for at, line in remedies] == ["42", "43"]
 
 
 @pytest.mark.parametrize(

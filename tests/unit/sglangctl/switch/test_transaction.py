@@ -863,7 +863,7 @@ def test_a_rollback_that_fails_keeps_what_ran(machine: Machine) -> None:
 
 @pytest.mark.parametrize(
     ("asked", "said"),
-    [("bbbb", "is live"), ("cccc", "no one release cccc"), ("", "no one release")],
+    [("bbbb", "is live"), ("cccc", "no release cccc"), ("", "releases that begin with")],
 )
 def test_a_rollback_to_what_is_not_there(machine: Machine, asked: str, said: str) -> None:
     after_two(machine)
