@@ -304,7 +304,8 @@ def _end_strays(uid: int) -> None:
 
 
 def _strays(uid: int) -> list[int]:
-    """Children of ours that we did not start: of `uid`, and in another session."""
+    """Children of ours that we did not start: of `uid`, and in another session. (A process of ours
+    confines one command at a time.)"""
     ours, session = os.getpid(), os.getsid(0)
     found = (procfs.stat(pid) for pid in procfs.pids())
     children = (one for one in found if one and one.ppid == ours and one.session != session)
