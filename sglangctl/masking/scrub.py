@@ -16,7 +16,7 @@ from urllib.parse import quote, unquote
 from sglangctl.masking.addresses import mask_addresses
 from sglangctl.masking.names import MASK, is_no_secret, is_secret_name
 from sglangctl.masking.shapes import mask_keys, mask_known, mask_netrc, mask_unit_environment
-from sglangctl.masking.text import mask_argv, mask_text
+from sglangctl.masking.text import NAME, NAME_KEPT, mask_argv, mask_text
 
 PASSES = (
     ("private key", mask_keys),
@@ -37,9 +37,30 @@ Tally = Counter[str]
 
 def scrub(text: str, seen: Tally | None = None) -> str:
     """Text with what looks like a secret taken out."""
+    text = joined(text)
     if ENCODED.search(text):
         text = "\n".join(_line(line, seen) for line in text.split("\n"))
     return _plain(text, seen)
+
+
+def joined(text: str) -> str:
+    """Lines that a backslash continues (of units, of a shell) as one, where they name a secret: its value
+    may stand on the next one."""
+    if "\\\n" not in text:
+        return text
+    whole: list[list[str]] = []
+    goes_on = False
+    for line in text.split("\n"):
+        if goes_on:
+            whole[-1].append(line.lstrip())
+        else:
+            whole.append([line])
+        goes_on = line.endswith("\\") and (
+            goes_on or any(is_secret_name(name[-NAME_KEPT:]) for name in NAME.findall(line))
+        )
+        if goes_on:
+            whole[-1][-1] = whole[-1][-1][:-1].rstrip()
+    return "\n".join(" ".join(parts) for parts in whole)
 
 
 def _plain(text: str, seen: Tally | None) -> str:
@@ -102,7 +123,7 @@ def scrub_value(value: Any, seen: Tally | None = None, depth: int = 0) -> Any:
     if isinstance(value, list):
         if len(value) == 2 and _is_named(*value) and isinstance(value[1], str):  # a header
             return [value[0], _hide(seen)]
-        words = [item if isinstance(item, str) else "" for item in value]
+        words = [joined(item) if isinstance(item, str) else "" for item in value]
         # It may be a command line: what follows a secret's flag goes too.
         return [
             _shown(item, shown, seen)

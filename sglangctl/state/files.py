@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Any
 
 from sglangctl.masking.names import MASK, is_secret_name
-from sglangctl.masking.scrub import scrub
+from sglangctl.masking.scrub import joined, scrub
 from sglangctl.util import os_errors
 
 LARGEST_TEXT = 256 * 1024
@@ -80,7 +80,7 @@ def masked_text(data: bytes) -> str | None:
                 if is_secret_name(match["name"])
                 else match.group()
             ),
-            text,
+            joined(text),
         )
     )
 

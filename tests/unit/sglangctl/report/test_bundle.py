@@ -313,6 +313,8 @@ def test_scrub(text: str, expected: str | None) -> None:
         "serve /m --api-key first %s --port 8000",
         "serve /m --api-key first,%s --port 8000",
         "serve /m -api-key %s --port 8000",
+        "serve /m --api-key \\\n  %s --port 8000",
+        "serve /m --token first \\\n \\\n %s \\\n --port 8000",
         "serve /m --token %s --port 8000",
         "serve /m --api-key\0%s\0--port 8000",
         "serve /m --api-key --%s --port 8000",
@@ -351,7 +353,7 @@ SLOW = [
     "-", "apikey", "apikey=", "--api-key ", "api_key='", "api_key='\\", '"--api-key", ', "api_key=[",
     "api_key=['a',", "token", "=a:", "://", "a://", "http://a:", "https://", "eyJ-", "sk-", "gl",
     "bearer ", "authorization: ", "token=\\\"", "serial number ", "?a", "&a", "-u curl", "\\",
-    "-----BEGIN A-----", "-----BEGIN A-----\nAA\n", "%3D", "%25", "Environment=", "Environment=A=\\\n",
+    "api_key=\\\n", "\\\n", "-----BEGIN A-----", "-----BEGIN A-----\nAA\n", "%3D", "%25", "Environment=", "Environment=A=\\\n",
     "?key=", "&sig=", "?a=?", "login a password ", "password  ", "cookie: [", "$6$", "sshpass -p",
     "curl -b a=", "SG.aaaaaaaaaaaaaaaaa", "Aa1", "a://b:c/", "//hooks.a/", "A_KEY=", "auth={", " ",
 ]  # fmt: skip

@@ -75,6 +75,8 @@ def test_what_a_person_wrote_in_by_hand_has_secrets_too() -> None:
         "ExecStart=/v/bin/python -m sglang.launch_server --api-key planted-3 --port 1\n"
         "ExecStartPre=/bin/sh -c \"curl -H 'Authorization: Bearer planted-4' u\"\n"
         "PIP_INDEX_URL=https://me:planted-5@host/simple\n"
+        "SetCredential=SECRET:\\\n planted-6\n"
+        "ExecStop=/x --token \\\n planted-7\n"
         "Restart=always\n"
     )
     masked = files.masked_text(text.encode()) or ""
