@@ -24,6 +24,7 @@ from pyinfra.api.state import BaseStateCallback
 from roles.inventory.errors import Mistake, Need
 from roles.inventory.model import HostSpec
 from roles.remote.failing import MESSAGES, REFUSED, WRONG, remember, say, tell_plan
+from roles.report import report
 from roles.report.choice import Plan
 from roles.report.report import report_once
 from roles.stages.desired import CANNOT_RENDER, make
@@ -33,6 +34,8 @@ DEPLOYS = {"sglang.py": Need.FILES, **{f"{name}.py": need for name, need in NEED
 """What our deploys need of the inventory."""
 DATA = "sglang_mistakes"
 """Key of pyinfra's host data."""
+GIVEN = ("engine", "prune", "restart")
+"""The keys of --data that a deploy of ours reads."""
 
 
 def called_with(option: str) -> Any:
@@ -101,6 +104,8 @@ def guard() -> None:
     _Run.need, _Run.told = needed(), False
     _Run.deploy = next((one[:-3] for one in deploy_files() if one in DEPLOYS), None)
     _Run.mistakes.clear()
+    given = [str(one) for one in called_with("data") or ()]
+    report.GIVEN[:] = [one for one in given if one.partition("=")[0] in GIVEN]
     Plan.dry = bool(called_with("dry"))
     without_colour()
     if hasattr(Host.connect, "__wrapped__"):

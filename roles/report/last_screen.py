@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
@@ -33,6 +34,8 @@ class Failure:
     """What the host said of its engines afterwards (sglangctl status --json); None: nothing."""
     before: Sequence[str] = ()
     """Engines that have a release to go back to."""
+    given: Sequence[str] = ()
+    """What of --data this deploy was called with: `engine=old`. Without it the same command does more."""
     others: Mapping[str, Sequence[str]] = field(default_factory=dict)
     """Engine -> what of others serves again after its switch went back: `vllm.service serves`."""
 
@@ -100,7 +103,8 @@ def of_engine(engine: JSON) -> str:
 
 def way_back(failure: Failure, down: Sequence[str]) -> str:
     """A command, or why none is needed."""
-    deploy = DEPLOY.format(failure.deploy, failure.host)
+    given = [word for one in failure.given for word in ("--data", one)]
+    deploy = " ".join([DEPLOY.format(failure.deploy, failure.host), *map(shlex.quote, given)])
     if failure.deploy in ("stop", "remove", "rollback"):
         return f"again: {deploy}"
     if not failure.touched:

@@ -35,6 +35,8 @@ from roles.report.result import BACK, FALLBACKS, LISTS, RESULTS, SWITCHES
 VERSION = 1
 FOLDER_VARIABLE = "SGLANG_REPORTS"
 """Another folder than reports/ below the current one."""
+GIVEN: list[str] = []
+"""What of --data this run was called with, of the keys that a deploy of ours reads."""
 
 
 class Report(BaseStateCallback):
@@ -104,6 +106,7 @@ class Report(BaseStateCallback):
             messages=failing.MESSAGES[host.name],
             touched=host.name in self.now,
             engines=self.now.get(host.name),
+            given=GIVEN,
             others=BACK.get(host.name, {}),
             before=[
                 name

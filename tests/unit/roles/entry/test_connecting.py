@@ -127,14 +127,15 @@ def test_a_run_that_reaches_no_host_has_a_report_and_a_last_screen(desk: Desk) -
         f"away: {{{away}, engines: {{e: {{model: {{path: /m}}}}}}}}",
         f"wrong: {{{away}, engines: {{e: {{model: {{path: /m}}, prot: 1}}}}}}",
     )
-    done = desk.deploy("sglang")
+    done = desk.deploy("sglang", "-y", "--data", "restart=never", "--data", "mine=secret")
     (report,) = done.reports
     hosts = {host["host"]: host for host in report["report"]}
     assert (hosts["away"]["outcome"], hosts["wrong"]["outcome"]) == ("unreachable", "failed")
     (message,) = hosts["away"]["messages"]
     assert "cannot be connected to: " in message and "`ssh -v`" in message
     assert "what failed: cannot be connected to" in done.text
-    assert "deploys/sglang.py --limit away" in done.text
+    assert "deploys/sglang.py --limit away --data restart=never\n" in done.text
+    assert "mine" not in done.text
     assert done.status == 1
 
 

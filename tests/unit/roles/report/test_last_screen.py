@@ -99,6 +99,15 @@ def test_nothing_was_begun() -> None:
     assert "nothing was changed" in before[1] and "none is needed" in before[2]
 
 
+def test_the_way_back_does_no_more_than_the_run_that_failed() -> None:
+    # A removal of one engine that failed named the command that removes all of them.
+    for deploy, touched in (("remove", True), ("sglang", False)):
+        failed = replace(
+            FAILED, deploy=deploy, touched=touched, given=["engine=old", "restart=a b"]
+        )
+        assert told(failed)[2].endswith("--limit gpu1 --data engine=old --data 'restart=a b'")
+
+
 def test_the_evidence() -> None:
     line = told(FAILED)[3]
     assert "reports/1/report.json" in line and "on gpu1: sglangctl bundle chat" in line
