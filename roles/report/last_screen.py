@@ -105,16 +105,28 @@ def way_back(failure: Failure, down: Sequence[str]) -> str:
     """A command, or why none is needed."""
     given = [word for one in failure.given for word in ("--data", one)]
     deploy = " ".join([DEPLOY.format(failure.deploy, failure.host), *map(shlex.quote, given)])
-    if failure.deploy in ("stop", "remove", "rollback"):
+    again = failure.deploy in ("stop", "remove")
+    if again or (failure.deploy == "rollback" and not failure.touched):
         return f"again: {deploy}"
     if not failure.touched:
         return f"none is needed; fix it, then: {deploy}"
     if failure.engines is None:
         return f"look at it when it answers: {DEPLOY.format('verify', failure.host)}"
+    if failure.deploy == "rollback":
+        # The same deploy would take those forward again that went back.
+        return f"on {failure.host}: {one_by_one(down or ['NAME'])}"
     if not down:
         return f"none is needed: every engine serves; fix it, then: {deploy}"
     if all(failure.others.get(name) for name in down):
         return f"none is needed: {', '.join(others(failure))}; fix it, then: {deploy}"
-    if set(down) & set(failure.before):
+    back = [name for name in down if name in failure.before]
+    if back and len(down) < len(failure.engines):
+        return f"on {failure.host}: {one_by_one(back)}"  # the deploy would take all of them back
+    if back:
         return DEPLOY.format("rollback", failure.host)
     return f"there is no release before this one; fix it, then: {deploy}"
+
+
+def one_by_one(names: Sequence[str]) -> str:
+    """On the host: these engines back, and no other."""
+    return "; ".join(f"sglangctl rollback {name}" for name in names)

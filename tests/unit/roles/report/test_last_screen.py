@@ -81,6 +81,19 @@ def test_the_way_back() -> None:
     assert "deploys/stop.py --limit gpu1" in told(replace(FAILED, deploy="stop"))[2]
 
 
+def test_the_way_back_of_one_engine_leaves_the_others_alone() -> None:
+    # deploys/rollback.py takes all engines of the host back, also the one that serves.
+    two = [*engine(active="failed"), {"name": "embed", "outcome": "ready", "active": "active"}]
+    mixed = replace(FAILED, engines=two, before=["chat", "embed"])
+    assert told(mixed)[2].endswith("on gpu1: sglangctl rollback chat")
+    # And a second one takes those forward again that went back.
+    assert told(replace(mixed, deploy="rollback"))[2].endswith("on gpu1: sglangctl rollback chat")
+    serving = replace(mixed, deploy="rollback", engines=two[1:])
+    assert told(serving)[2].endswith("on gpu1: sglangctl rollback NAME")
+    untouched = replace(mixed, deploy="rollback", touched=False)
+    assert "again: pyinfra inventory.py deploys/rollback.py --limit gpu1" in told(untouched)[2]
+
+
 def test_what_others_ran_before_serves_again() -> None:
     back = replace(FAILED, others={"chat": ["vllm.service serves", "container box runs"]})
     _, now, way, _ = told(back)
