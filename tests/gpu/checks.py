@@ -550,6 +550,23 @@ def port_taken(bench: Bench) -> Measured:
         stop_unit(bench, "gpu-check-http")
 
 
+@check("all-reduces over NCCL between the engine's GPUs, as configured and without peer-to-peer")
+def collective(bench: Bench) -> Measured:
+    need_engine(bench)
+    if int(bench.base.get("tensor_parallel", 1)) < 2:
+        raise Skip("tensor_parallel is 1 in the settings: nothing is added up")
+    status, text = bench.sglangctl("stop", ENGINE, timeout=180)
+    assert status == 0, text
+    begin = time.monotonic()
+    status, text = bench.sglangctl("collective", ENGINE, "--json", timeout=1800)
+    found = json.loads(text)["collective"] if text.strip() else {}
+    assert status in (0, 1, 4), (status, text[-2000:])
+    return {
+        "seconds": round(time.monotonic() - begin, 1),
+        **{key: found[key] for key in ("outcome", "key", "torch", "lines")},
+    }
+
+
 @check("removed: the GPUs are free, nothing of the engine is left")
 def remove(bench: Bench) -> Measured:
     ready(bench, bench.deploy(replaces=[HOLDER]))
