@@ -70,8 +70,8 @@ def notes_of(engine: DesiredEngine, facts: JSON) -> tuple[str, ...]:
         about = mapping((engine_facts(facts, engine.name).get("state") or {}).get("fallback"))
         found.append(
             f"fallback {about.get('name')} serves because {about.get('cause')}: it is kept while the "
-            f"inventory is the same. To try release {engine.release.digest[:12]} again: "
-            "deploys/stop.py, then deploy"
+            f"inventory is the same. To try release {engine.release.digest[:12]} again, on "
+            f"the host: sglangctl stop {engine.name}, then deploy"
         )
     if not decision_of(engine)(facts).needed:
         found += beside(engine_facts(facts, engine.name, "plans"))
