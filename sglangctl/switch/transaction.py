@@ -265,10 +265,8 @@ def _forward(
     way = gate.Gate.of(state.gate)
     if way is not None:
         _step(engine, state, GATING, paths, record)
-        if engine.unit != way.before:
-            digest = state.came_from or str(state.to)
-            engine = live.move_to_slot(engine, way.before, digest, paths)
         plan = _at_the_gate(engine, way, plan, state, paths, record)
+        engine = gate.in_old(engine, way)
     _step(engine, state, FREEING, paths, record)
     freed = free.execute(_kept_enabled(plan), record.say, record.emit)
     if not freed.ok:
@@ -386,6 +384,8 @@ def _at_the_gate(
     new = gate.in_slot(new.with_release(to), way)
     began = time.monotonic()
     try:
+        if engine.unit != way.before:
+            engine = live.move_to_slot(engine, way.before, state.came_from or to, paths)
         say(f"starting release {to[:12]} in {way.unit}, up to its gate; what serves goes on")
         gate.begin(new, way, to, paths)
         outcome = gate.wait(new, way, to, paths, say)
