@@ -64,6 +64,9 @@ def hindrances(engine: EngineConfig, shipped: Sequence[str], paths: Paths) -> li
         found.append(f"{paths.units / others[0]} is somebody else's")
     if os.path.lexists(link) and not slots.is_alias(name, paths):
         found.append(f"{link} is somebody else's")
+    folder = next(one for one in link.parents if one.is_dir())
+    if not os.access(folder, os.W_OK):  # of a /usr that is mounted read-only
+        found.append(f"{folder} cannot be written, and the engine's name must become a link there")
     if shipped:
         found.append(
             f"its flags name files of the release, which must be live: {', '.join(shipped)}"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import socket
 from dataclasses import replace
 from pathlib import Path
@@ -122,6 +123,15 @@ def test_what_speaks_against_it_on_a_host(paths: Paths, monkeypatch: pytest.Monk
         paths, "etc/systemd/system/sglang-kimi_b.service", "[Service]\nExecStart=/bin/true\n"
     )
     assert said()[1] == f"{other} is somebody else's"
+
+
+def test_a_usr_that_is_read_only_has_no_alias(
+    paths: Paths, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    folder = paths.root / "usr/local"
+    folder.mkdir(parents=True)
+    monkeypatch.setattr(os, "access", lambda path, mode: path != folder)
+    assert f"{folder} cannot be written" in cutover_facts.hindrances(ENGINE, (), paths)[-1]
 
 
 @pytest.mark.parametrize(
