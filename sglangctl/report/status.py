@@ -208,7 +208,8 @@ def without_journal(
     found = reasons(engine, unit, paths)
     if unit.down or unit.retried:
         # An outcome only where systemd knows of a failure: a unit that nobody started has none.
-        again = "" if unit.down else f"; systemd starts it again (restarted {unit.restarts} times)"
+        again = f"; systemd starts it again ({render.restarted(unit.restarts)})"
+        again = "" if unit.down else again
         if found:
             return {"outcome": "failed", "notes": [found[0] + again, *found[1:]], "exit": 1}
         return {"notes": [f"not running: systemctl start {engine.unit}"], "exit": 1}

@@ -151,7 +151,7 @@ def working(one: EngineStatus) -> str:
 def unit(one: EngineStatus) -> list[str]:
     """The unit, and the last numbers."""
     text = f"{one.unit} {one.active}/{one.sub}" if one.active else f"{one.unit} (no systemd)"
-    again = f", restarted {one.restarts} times" if one.restarts else ""
+    again = f", {render.restarted(one.restarts)}" if one.restarts else ""
     if one.sub == "auto-restart":
         again += f"; {render.next_try(one.restarts, one.tries, one.retry)}"
     numbers = [part for part in (memory(one), render.answer(one.generate)) if part]

@@ -120,6 +120,11 @@ def explain(name: str, cause: str, evidence: Sequence[str] = (), folder: str = "
     ]
 
 
+def restarted(times: int | None) -> str:
+    """`restarted once`, `restarted 3 times`."""
+    return "restarted once" if times == 1 else f"restarted {times} times"
+
+
 def next_try(restarts: float | None, tries: float | None, retry: str | None) -> str:
     """`systemd tries again (2 of 3, 10s after its end)`, of a unit in auto-restart."""
     parts = [] if restarts is None or not tries else [f"{restarts + 2:.0f} of {tries:.0f}"]

@@ -14,6 +14,7 @@ import pytest
 
 from sglangctl import cli
 from sglangctl.report import status
+from sglangctl.startup import render
 from sglangctl.state.config import Readiness
 from sglangctl.state.paths import Paths
 from sglangctl.systemd.unit import Unit
@@ -135,6 +136,7 @@ def test_a_failure_is_explained(host: Host, capsys: pytest.CaptureFixture[str]) 
     code, shown = text(capsys)
     assert "port-taken: " in shown and "next step: " in shown and "| ERROR:" in shown
     assert "restarted 3 times" in shown
+    assert render.restarted(1) == "restarted once"
 
 
 def test_a_stopped_rank_has_its_command(host: Host, capsys: pytest.CaptureFixture[str]) -> None:
