@@ -56,8 +56,10 @@ def lacks(facts: JSON, desired: DesiredHost) -> list[str]:
 
 
 def device(disks: dict[str, Any], path: str) -> Any:
-    """The file system of a place; the place itself where the probe does not say."""
-    return (disks.get(path) or {}).get("device", path)
+    """The file system of a place, and whether it is read-only there: one folder of it can be, mounted
+    over itself. The place itself where the probe does not say."""
+    disk = disks.get(path) or {}
+    return disk.get("device", path), bool(disk.get("read_only"))
 
 
 def told_by_preflight(facts: JSON, desired: DesiredHost) -> set[Any]:

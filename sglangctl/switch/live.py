@@ -28,7 +28,9 @@ def put_live(engine: EngineConfig, to: str, before: str | None, paths: Paths) ->
     `before`: the release that `previous` names from now on; None leaves that link alone.
     """
     unit_text = (paths.releases(engine.name) / to / "sglang.service").read_bytes()
-    write_atomic(paths.units / engine.unit, unit_text, 0o644)
+    if not _is(paths.units / engine.unit, unit_text):
+        # Going back must not fail on what it need not write: /etc may be read-only or full.
+        write_atomic(paths.units / engine.unit, unit_text, 0o644)
     slots.put(engine.name, engine.unit, paths)
     if before and before != to:
         link_atomic(paths.engine_state(engine.name) / "previous", f"releases/{before}")
@@ -42,14 +44,22 @@ def put_unit(engine: EngineConfig, digest: str, paths: Paths) -> None:
     wanted = (paths.releases(engine.name) / digest / "sglang.service").read_bytes()
     if ownership.written_by_others(file):
         raise Failed(f"{file} was not made by sglang-provision: move that file away")
-    there = file.read_bytes() if file.is_file() else None
     unit = find(engine.unit)
     stale = unit is not None and unit["NeedDaemonReload"] == "yes"
-    if there != wanted or (file.stat().st_mode & 0o777) != 0o644:
+    if not _is(file, wanted):
         write_atomic(file, wanted, 0o644)
         stale = True
     if stale:
         reload()
+
+
+def _is(file: Path, content: bytes) -> bool:
+    """Whether a unit's file is there as it should be: a real file of ours, its mode and content."""
+    if file.is_symlink() or not file.is_file():
+        return False
+    found = file.stat()
+    ours = found.st_uid == os.geteuid() and found.st_mode & 0o777 == 0o644
+    return ours and file.read_bytes() == content
 
 
 def move_to_slot(engine: EngineConfig, slot: str, digest: str, paths: Paths) -> EngineConfig:

@@ -70,6 +70,19 @@ def test_all_of_it_at_once(desired: DesiredHost) -> None:
     assert "logs grow without end" in subject.notes(facts, [])[0]
 
 
+def test_one_folder_of_a_file_system_can_be_read_only(desired: DesiredHost) -> None:
+    # /etc mounted over itself: a switch stopped the engine that served, and could write no unit.
+    here = {"read_only": False, "free_mib": 9000, "device": 1}
+    facts = bare(
+        desired,
+        programs=dict.fromkeys(needed.PROGRAMS, True),
+        disks={path: here for path in (*needed.PLACES, *subject.folders("chat"))},
+    )
+    facts["disks"]["/etc/systemd/system"] = {**here, "read_only": True}
+    (sentence,) = subject.lacks(facts, desired)
+    assert "read-only file system: /etc/systemd/system (" in sentence
+
+
 def test_a_probe_that_does_not_say_is_no_lack(desired: DesiredHost) -> None:
     assert subject.lacks(bare(desired, programs={}, disks={}), desired) == []
 
