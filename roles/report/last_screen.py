@@ -73,7 +73,7 @@ def serving(failure: Failure) -> str:
     if not failure.touched:
         return "what served before: nothing was changed"
     if failure.engines is None:
-        return "unknown: the host did not answer"
+        return "unknown: the host could not be asked (sglangctl status)"
     again = others(failure)
     parts = [*again, *(of_engine(one) for one in failure.engines)]
     if not again and not any(serves(one) for one in failure.engines):

@@ -267,7 +267,9 @@ def _about_engines(found: Probe, part: _Parts, request: Mapping[str, Any], paths
     takes = {name: _takeover(wanted) for name, wanted in request.get("takes", {}).items()}
     _plans(found, request, host, engines, takes, paths)
     if ending:
-        forecast.look(found.stops, found.removals, ending, host, configured, paths)
+        # A removal in a deploy comes after what the deploy makes.
+        makes = (request.get("plan", ()), request.get("venvs", ()))
+        forecast.look(found.stops, found.removals, ending, host, configured, paths, *makes)
     for name in request.get("preflight", ()):
         if name not in engines:
             found.reasons[f"preflight {name}"] = "not configured on this host"

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from typing import Any, Callable
 
 from sglangctl.state.config import EngineConfig, HostConfig
@@ -40,13 +40,15 @@ def look(
     host: HostConfig,
     configured: Mapping[str, EngineConfig],
     paths: Paths,
+    beside: Collection[str] = (),
+    used: Collection[str] = (),
 ) -> None:
     """Add to `stops` and `removals` what is `wanted`: {"stop": names, "remove": names}. A removal
-    begins with a stop."""
+    begins with a stop. `beside`, `used`: engines and venvs that are there by then."""
     for name in [name for names in wanted.values() for name in names]:
         stops[name] = answer(lambda: stop_steps(name, host, configured, paths))  # noqa: B023 (called at once)
     for name in wanted.get("remove", ()):
-        removals[name] = removal(name, paths)
+        removals[name] = removal(name, paths, beside, used)
 
 
 def stop_steps(
@@ -58,12 +60,14 @@ def stop_steps(
     return stop.steps(configured[name], host, others, paths)
 
 
-def removal(name: str, paths: Paths) -> dict[str, Any]:
+def removal(
+    name: str, paths: Paths, beside: Collection[str] = (), used: Collection[str] = ()
+) -> dict[str, Any]:
     """Of `sglangctl remove`, after the stop: what it would delete, and what stays."""
 
     def steps() -> Iterator[Step]:
         remove.refuse_unit_of_others(checked_name(name), paths)
-        return remove.steps(name, paths)
+        return remove.steps(name, paths, beside, used)
 
     return answer(steps)
 

@@ -7,7 +7,7 @@ import json
 import os
 import re
 import shutil
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from functools import partial
 from pathlib import Path
 
@@ -54,14 +54,19 @@ def refuse_unit_of_others(name: str, paths: Paths) -> None:
             raise Failed(f"{unit} was not made by sglang-provision: nothing was removed")
 
 
-def steps(name: str, paths: Paths) -> Iterator[Step]:
+def steps(
+    name: str, paths: Paths, beside: Collection[str] = (), used: Collection[str] = ()
+) -> Iterator[Step]:
     """What a removal does after the stop, in its order: a plan reads the lines, a removal does them.
 
     Lazy: a removal does each step before the next one is looked for.
+
+    + beside, used: for a plan: the engines and venvs that a deploy makes before it removes this one
     """
-    last = not other_engines(name, paths)
+    last = not (beside or other_engines(name, paths))
     # Its configuration goes last: as long as that is there, the next call goes on from here.
-    yield from map(deletion, release.unused_venvs(paths, without=name))
+    unused = release.unused_venvs(paths, without=name)
+    yield from (deletion(venv) for venv in unused if str(venv) not in used)
     yield from map(deletion, slots.files(name, paths))
     yield quiet(lambda: systemctl.call("daemon-reload"))
     for path in (

@@ -83,6 +83,17 @@ def test_a_removal_deletes_what_its_plan_says(
     assert (str(paths.program_link) in wanted) == alone
 
 
+def test_a_removal_after_a_deploy_leaves_what_that_one_makes(paths: Paths) -> None:
+    # The plan of a rename named the program, the users and the venv, all of which stayed.
+    furnish(paths)
+    alone = planned(forecast.removal("kimi", paths)["lines"])
+    venvs = [path for path in alone if path.startswith(str(paths.venvs))]
+    beside = planned(forecast.removal("kimi", paths, ["talk"], venvs)["lines"])
+    assert venvs and str(paths.program_link) in alone
+    assert not {*venvs, str(paths.program_link), str(paths.host_json)} & set(beside)
+    assert str(paths.engine_state("kimi")) in beside
+
+
 def test_what_stays_is_said(paths: Paths) -> None:
     make(paths, "var/cache/sglang/kimi/hub/w.safetensors")
     make(paths, "etc/systemd/system/sglang-watch@.service", "[Unit]\n")
