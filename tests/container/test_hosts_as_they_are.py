@@ -72,6 +72,25 @@ def test_what_an_earlier_version_made_under_it_is_mended(
     assert pending(inventory) == {}
 
 
+def test_what_was_lost_comes_back_in_one_deploy(host: Host, inventory: Path) -> None:
+    # One of each kind; all of them, one at a time: test_put_back.py.
+    lost = [
+        "/etc/sglangctl/host.json",
+        "/etc/systemd/system/multi-user.target.wants/sglang-chat.service",
+        "/etc/systemd/system/multi-user.target.wants/sglangctl-resume.service",
+        "/etc/tmpfiles.d/sglang-chat.conf",
+        "/opt/sglang/venvs",
+        "/usr/local/bin/sglangctl",
+        "/usr/local/lib/sglangctl",
+        "/var/lib/sglangctl/chat/current/nccl.env",
+    ]
+    host.exec("rm", "-r", "--", *lost)
+    done = deploy(inventory, "-y")
+    assert done.returncode == 0, done.stdout + done.stderr
+    host.exec("ls", "-d", "--", *lost)
+    assert pending(inventory) == {}
+
+
 def test_what_is_wrong_with_logins_fails_its_own_host_alone(host: Host, tmp_path: Path) -> None:
     host.exec("useradd", "--create-home", "--shell", "/bin/bash", "asked")
     host.exec("useradd", "--create-home", "--shell", "/bin/bash", "plain")
