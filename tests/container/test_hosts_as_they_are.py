@@ -73,7 +73,7 @@ def test_what_an_earlier_version_made_under_it_is_mended(
 
 
 def test_what_was_lost_comes_back_in_one_deploy(host: Host, inventory: Path) -> None:
-    # One of each kind; all of them, one at a time: test_put_back.py.
+    # One of each kind of thing that a deploy makes on a host.
     lost = [
         "/etc/sglangctl/host.json",
         "/etc/systemd/system/multi-user.target.wants/sglang-chat.service",

@@ -1,6 +1,6 @@
 """A day of an operator, on the stand-in engine: what restarts (by MainPID) and what the last screen says.
 
-The long tasks are marked `real`: make test-real runs them.
+make test-real runs them.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from tests.hosts.host import Host
 from tests.hosts.say import ROOT
 from tests.hosts.standins.install import install_into
 
-pytestmark = [pytest.mark.container, pytest.mark.timeout(900)]
+pytestmark = [pytest.mark.container, pytest.mark.real, pytest.mark.timeout(900)]
 
 LIMITS = {"sample_s": 0.5, "respawn_s": 1, "start_s": 60, "rank_stopped_s": 3, "rollback_s": 60}
 ENGINE: dict[str, Any] = {
@@ -173,7 +173,6 @@ def test_a_deploy_that_must_not_restart_says_what_is_due(day: Day) -> None:
     assert (day.pid("chat"), day.pid("embed")) == pids
 
 
-@pytest.mark.real
 def test_one_change_restarts_one_engine(day: Day) -> None:
     """A flag, the port, the path of the model."""
     for change in (
@@ -187,7 +186,6 @@ def test_one_change_restarts_one_engine(day: Day) -> None:
     day.deploys(chat=CHAT, embed=EMBED)
 
 
-@pytest.mark.real
 def test_three_bad_deploys_and_the_way_back(day: Day) -> None:
     pid = day.pid("embed")
     fault = {**CHAT, "environment": {"STANDIN_FAULT": "gpu-out-of-memory"}}
@@ -212,7 +210,6 @@ def test_three_bad_deploys_and_the_way_back(day: Day) -> None:
     day.deploys(chat=CHAT, embed=EMBED)
 
 
-@pytest.mark.real
 def test_a_new_name_is_one_restart_and_takes_everything_along(day: Day) -> None:
     pid = day.pid("embed")
     day.host.exec("sh", "-c", "echo compiled > /var/cache/sglang/chat/kernel")
@@ -230,7 +227,6 @@ def test_a_new_name_is_one_restart_and_takes_everything_along(day: Day) -> None:
     day.deploys(chat={**CHAT, "was": "talk"}, embed=EMBED)
 
 
-@pytest.mark.real
 def test_a_new_name_that_fails_leaves_the_old_one_serving(day: Day) -> None:
     fault = {**CHAT, "was": "chat", "environment": {"STANDIN_FAULT": "gpu-out-of-memory"}}
     last = day.fails(talk=fault, embed=EMBED)
@@ -240,7 +236,6 @@ def test_a_new_name_that_fails_leaves_the_old_one_serving(day: Day) -> None:
     day.deploys(chat=CHAT, embed=EMBED)
 
 
-@pytest.mark.real
 def test_who_left_the_inventory_is_left_named_and_removed_when_told(day: Day) -> None:
     pid = day.pid("embed")
     plan = day.plan(chat=CHAT)

@@ -71,11 +71,14 @@ def vllm(host: Host) -> None:
 def killed(host: Host) -> None:
     """A switch to another release is killed while its engine starts: nobody goes back."""
     done = f"""
-      cp -r {HOME}/current/. /root/other
+      last=$(ls -t {HOME}/starts | head -1)
       sglangctl switch chat --to=$(basename $(readlink {HOME}/current)) --detach=20260101T000000Z-00
       until grep -q '"step": "following"' {HOME}/state.json; do sleep 0.1; done
       systemctl kill --signal=KILL sglangctl-switch.service
       while systemctl is-active -q sglangctl-switch.service; do sleep 0.1; done
+      # Its watch writes until it serves, whoever else looks.
+      while [ "$(ls -t {HOME}/starts | head -1)" = "$last" ]; do sleep 0.1; done
+      sglangctl wait chat
     """
     host.exec("sh", "-c", done)
 
