@@ -1,12 +1,18 @@
 """How long nothing serves around a switch, beyond what the engines themselves take.
 
-    python3 -m benchmarks.cutover [--evidence]
+    python3 -m benchmarks.cutover [--gated] [--evidence]
 
 In a container host, with the stand-in engine: a release takes the place of another one, and a release that
 fails gives way to the one before it. A client in the host asks the engine every 20 ms and looks whether its
 main process is there; all times are of one clock. The limits: from the old engine's last answer to the launch
 of the new one at most 2 s more than the old one takes to exit; from `failed` to the old engine's launch at
-most 3 s. Exit status 0 within both, 1 not.
+most 3 s.
+
+--gated: the real engine on the processor, plain and gated in turns. The limits: from the old engine's last
+answer to the new one's first, gated, at most 7 s more than the old one takes to exit (2 s for the switch, 5 s
+for the engine); and the quickest plain change takes at least twice as long as the slowest gated one.
+
+Exit status 0 within the limits, 1 not.
 """
 
 from __future__ import annotations
@@ -29,7 +35,22 @@ BACK_S = 3.0
 STOPS_S = (0.5, 2.0, 5.0)
 """How long the old engine takes from SIGTERM to its last line."""
 ROUNDS = 3
-ENGINE: dict[str, Any] = {
+GATED_OVER_EXIT_S = 7.0
+GAIN = 2.0
+GATED_ROUNDS = 3
+REAL: dict[str, Any] = {
+    "model": {"path": "/models/tiny-qwen3"},
+    "install": {"system_site_packages": True, "pip_arguments": ["--no-deps"]},
+    "flags": {
+        "device": "cpu",
+        "model-impl": "transformers",
+        "attention-backend": "torch_native",
+        "max-total-tokens": 8192,
+        "cuda-graph-backend-decode": "disabled",
+        "cuda-graph-backend-prefill": "disabled",
+    },
+}
+STANDIN: dict[str, Any] = {
     "model": {"path": "/models/tiny"},
     "gpus": [0],
     "kernel": {"source": "none"},
@@ -91,24 +112,26 @@ sys.exit("no start failed")
 class Fleet:
     """One host, its inventory, and the client in it."""
 
-    def __init__(self, host: Host, folder: Path) -> None:
-        self.host, self.folder = host, folder
+    def __init__(self, host: Host, folder: Path, engine: dict[str, Any]) -> None:
+        self.host, self.folder, self.engine = host, folder, engine
         host.exec("tee", "/root/client.py", input=CLIENT)
 
-    def deploy(self, **environment: Any) -> int:
+    def deploy(self, cutover: str = "auto", **environment: Any) -> int:
         section = {
             "ssh": ssh_data(self.host),
-            "engines": {"chat": {**ENGINE, "environment": environment}},
+            "engines": {"chat": {**self.engine, "cutover": cutover, "environment": environment}},
         }
         inventory = write_inventory(self.folder / "hosts.yml", {self.host.ip: section})
         return deploy(inventory, "-y").returncode
 
-    def watched(self, **environment: Any) -> tuple[int, dict[str, list[float]]]:
+    def watched(
+        self, cutover: str = "auto", **environment: Any
+    ) -> tuple[int, dict[str, list[float]]]:
         """Exit status of a deploy, and what the client saw meanwhile."""
         self.host.exec("rm", "-f", "/run/seen", "/run/seen.stop")
         client = ("systemd-run", "--unit=client", "--collect", "--quiet")
         self.host.exec(*client, "python3", "/root/client.py", "/run/seen")
-        status = self.deploy(**environment)
+        status = self.deploy(cutover, **environment)
         self.host.exec("touch", "/run/seen.stop")
         wait = "while systemctl is-active -q client.service; do sleep 0.1; done; cat /run/seen"
         seen: dict[str, list[float]] = json.loads(self.host.exec("sh", "-c", wait).stdout)
@@ -116,11 +139,11 @@ class Fleet:
 
 
 def cut_over(seen: dict[str, list[float]]) -> dict[str, float]:
-    """From one engine to the next: the client saw the old one's launch first, when it began to look."""
-    launch = seen["launches"][1]
-    last = max(at for at in seen["answers"] if at < launch)
-    exited = max(at for at in seen["gone"] if at <= launch)
-    again = min(at for at in seen["answers"] if at > launch)
+    """From one engine to the next: the client saw the old one's launch first, when it began to look. A
+    gated one is launched while the old one serves."""
+    launch, exited = seen["launches"][1], seen["gone"][0]
+    last = max(at for at in seen["answers"] if at <= exited)
+    again = min(at for at in seen["answers"] if at > max(exited, launch))
     return {
         "old_exit_s": round(exited - last, 3),
         "last_answer_to_launch_s": round(launch - last, 3),
@@ -131,14 +154,50 @@ def cut_over(seen: dict[str, list[float]]) -> dict[str, float]:
 
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--gated", action="store_true", help="the real engine, plain and gated")
     parser.add_argument(evidence.OPTION, action="store_true")
     args = parser.parse_args()
+    return gated(args.evidence) if args.gated else standin(args.evidence)
+
+
+def gated(keep: bool) -> int:
+    """Exit status of the real engine's side."""
+    found: dict[str, list[dict[str, float]]] = {"plain": [], "gated": []}
+    host = Host.create(f"sglang-bench-{os.getpid()}", image="engine")
+    try:
+        with tempfile.TemporaryDirectory() as folder:
+            fleet = Fleet(host, Path(folder), REAL)
+            for number in (-2, -1):  # the first switch moves it to a slot
+                assert fleet.deploy(ROUND=number) == 0
+            for number in range(GATED_ROUNDS):
+                for kind in ("plain", "gated"):
+                    status, seen = fleet.watched(kind, ROUND=f"{kind}-{number}")
+                    assert status == 0
+                    found[kind].append(cut_over(seen))
+    finally:
+        host.remove()
+    over = max(one["without_answer_s"] - one["old_exit_s"] for one in found["gated"])
+    quickest = min(one["without_answer_s"] for one in found["plain"])
+    slowest = max(one["without_answer_s"] for one in found["gated"])
+    figures = {
+        **found,
+        "worst_gated_over_exit_s": round(over, 3),
+        "limit_gated_over_exit_s": GATED_OVER_EXIT_S,
+        "least_gain": round(quickest / slowest, 2),
+        "limit_gain": GAIN,
+    }
+    evidence.keep("cutover-gated", figures, keep)
+    return 0 if over <= GATED_OVER_EXIT_S and quickest >= GAIN * slowest else 1
+
+
+def standin(keep: bool) -> int:
+    """Exit status of the stand-in's side."""
     plain, back = [], []
     host = Host.create(f"sglang-bench-{os.getpid()}", gpus=1)
     try:
         install_into(host, gpus=1)
         with tempfile.TemporaryDirectory() as folder:
-            fleet = Fleet(host, Path(folder))
+            fleet = Fleet(host, Path(folder), STANDIN)
             assert fleet.deploy(STANDIN_STOP_S=STOPS_S[0], ROUND=0) == 0
             number = 0
             for _ in range(ROUNDS):
@@ -164,7 +223,7 @@ def main() -> int:
         "worst_failed_to_launch_s": slowest,
         "limit_failed_to_launch_s": BACK_S,
     }
-    evidence.keep("cutover", figures, args.evidence)
+    evidence.keep("cutover", figures, keep)
     return 0 if over <= OVER_EXIT_S and slowest <= BACK_S else 1
 
 
