@@ -43,17 +43,11 @@ def chosen(
     return cutover.decide(engine.cutover, facts)
 
 
-UNSAFE = (
-    "the gate is not used yet: systemd 252 can abort, and with it the host, once the engine's name has "
-    "become an alias of the slot"
-)
-"""How that is kept from happening is in state/slots.py; "" once the container tests have shown it."""
-
-
 def hindrances(engine: EngineConfig, shipped: Sequence[str], paths: Paths) -> list[str]:
     """What speaks against a gate on this host, one sentence each. `shipped`: the files of the release
     that its flags name."""
-    found, name = [UNSAFE] if UNSAFE else [], engine.name
+    found: list[str] = []
+    name = engine.name
     units = (engine_unit(name), *slots_of(name))
     edited = [path for one in units for path in sorted(paths.units.glob(f"{one}.d/*.conf"))]
     if edited:

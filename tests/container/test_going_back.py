@@ -12,7 +12,10 @@ from typing import Any
 import pytest
 import requests
 
-from sglangctl.switch.transaction import COMMITTING, STEPS
+from sglangctl.switch.gate import GATING
+from sglangctl.switch.transaction import ALL_STEPS, COMMITTING, STEPS
+from sglangctl.systemd.unit_names import slots
+from tests.container.continuity import answered, systemd
 from tests.container.deploying import deploy, pending, ssh_data, write_inventory
 from tests.container.engine_unit import STANDIN_ENV
 from tests.hosts.host import Host
@@ -32,6 +35,10 @@ ENGINE: dict[str, Any] = {
 UNIT, VLLM = "sglang-chat.service", "vllm-kimi.service"
 HOME = "/var/lib/sglangctl/chat"
 WANTS = "/etc/systemd/system/multi-user.target.wants"
+ALIASES = "/usr/local/lib/systemd/system"
+SLOTS = slots("chat")
+A_GATE: dict[str, Any] = {"version": "0.5.24", "listen": "0.0.0.0"}
+"""The stand-in that a switch knows to have one."""
 CUT = """
 import os, signal, sys, time
 sys.path.insert(0, os.path.realpath("/usr/local/bin/sglangctl"))
@@ -161,6 +168,27 @@ def test_a_degraded_engine_is_not_kept_where_that_is_a_failure(host: Host, tmp_p
     nothing_of_ours_runs(host)
 
 
+def test_a_foreign_engine_serves_on_when_the_new_one_fails_at_its_gate(
+    host: Host, tmp_path: Path
+) -> None:
+    a_vllm(host)
+    main = show(host, VLLM, "MainPID")
+    failing = {"STANDIN_FAULT": "rank-died@connecting", "ROUND": "gate"}
+    done = deploy(inventory_of(tmp_path, host, environment=failing, **A_GATE), "-y")
+    said = done.stdout + done.stderr
+    assert done.returncode == 1, said
+    assert f"nothing was stopped for it: {VLLM} goes on" in said, said
+    assert show(host, VLLM, "MainPID") == main
+    vllm_serves(host)
+    nothing_of_ours_runs(host)
+    assert no_unit_of_ours(host)
+
+
+def no_unit_of_ours(host: Host) -> bool:
+    found = f"ls /etc/systemd/system/sglang-chat* {ALIASES}/sglang-chat*"
+    return host.exec("sh", "-c", found, check=False).stdout == ""
+
+
 def test_an_unfit_unit_of_ours_is_as_bad_as_an_engine_that_fails(
     host: Host, tmp_path: Path
 ) -> None:
@@ -272,6 +300,13 @@ def test_without_a_way_back_it_says_that_nothing_serves(host: Host, tmp_path: Pa
     sound(host, current(host))
 
 
+def without_unit(host: Host) -> None:
+    """The engine is stopped, and in no unit: the next deploy begins with that of its own name."""
+    host.exec("sglangctl", "stop", "chat")
+    host.exec("rm", "-f", show(host, UNIT, "FragmentPath"), f"{ALIASES}/{UNIT}")
+    host.exec("systemctl", "daemon-reload")
+
+
 def two_releases(host: Host, tmp_path: Path, **more: Any) -> tuple[str, str]:
     """(live, other): two that are known to serve, both staged on the host."""
     for number in ("1", "2"):
@@ -309,8 +344,8 @@ def begin_cut(host: Host, step: str, how: str, to: str) -> None:
     wait_for(host, "test -e /run/at-the-step")
 
 
-CUTS = [(step, {}) for step in STEPS]
-"""Every step of a switch that stops first."""
+CUTS = [*((step, {}) for step in STEPS), *((step, A_GATE) for step in ALL_STEPS)]
+"""Every step of a switch that stops first, and of one that starts beside what serves."""
 
 
 def cut_name(value: Any) -> str:
@@ -342,6 +377,86 @@ def test_a_power_cut_boots_the_side_that_counts(
     host.reboot()
     sound(host, other if step == COMMITTING else live)
     assert state(host)["phase"] == ("live" if step == COMMITTING else "back")
+
+
+def in_a_slot(host: Host, tmp_path: Path) -> str:
+    """The release that serves in a slot, from which a switch is gated."""
+    if show(host, UNIT, "Id") not in SLOTS or show(host, UNIT, "ActiveState") != "active":
+        two_releases(host, tmp_path, **A_GATE)
+    return current(host)
+
+
+@pytest.mark.timeout(600)
+def test_the_gate_is_used_from_the_second_switch_on_and_systemd_lives(
+    host: Host, tmp_path: Path
+) -> None:
+    """The first one moves the engine, in the unit of its own name, to a slot; then it takes turns."""
+    without_unit(host)
+    assert deploy(inventory_of(tmp_path, host), "-y").returncode == 0
+    was = systemd(host)
+    assert show(host, UNIT, "Id") == UNIT
+    done = deploy(inventory_of(tmp_path, host, environment={"ROUND": "1"}, **A_GATE), "-y")
+    said = done.stdout + done.stderr
+    assert done.returncode == 0, said
+    assert f"cutover: plain: {UNIT} is in no slot yet" in said
+    assert show(host, UNIT, "Id") == SLOTS[0]
+    sound(host, current(host))
+    inventory = inventory_of(tmp_path, host, environment={"ROUND": "2"}, **A_GATE)
+    for slot in reversed(SLOTS):
+        main = show(host, UNIT, "MainPID")
+        done = (
+            deploy(inventory, "-y")
+            if slot == SLOTS[1]
+            else host.exec("sglangctl", "rollback", "chat")
+        )
+        said = done.stdout + done.stderr
+        assert done.returncode == 0, said
+        assert f"{slot} waits at its gate after" in said, said
+        assert f"let {slot} in at its gate" in said
+        assert show(host, UNIT, "Id") == slot
+        assert show(host, UNIT, "MainPID") not in ("0", main)
+        sound(host, current(host))
+        start = json.loads(host.exec("sglangctl", "status", "chat", "--json").stdout)["status"][0]
+        assert (start["unit"], "gated" in start["phases"]) == (slot, True)
+        assert "Gated launch waiting" in host.exec("sglangctl", "logs", "chat", "-n", "400").stdout
+        # The end of the main process is what systemd could not bear.
+        host.exec("systemctl", "kill", "--signal=KILL", UNIT)
+        wait_for(host, f"test $(systemctl show -p NRestarts --value {UNIT}) = 1")
+        sound(host, current(host))
+        assert systemd(host) == was
+
+
+def test_what_has_been_at_its_gate_goes_by_the_engines_name(host: Host, tmp_path: Path) -> None:
+    live, was = in_a_slot(host, tmp_path), systemd(host)
+    host.exec("systemctl", "restart", UNIT)
+    host.exec("systemctl", "daemon-reload")
+    sound(host, live)
+    host.exec("sglangctl", "stop", "chat")
+    nothing_of_ours_runs(host)
+    demanded = inventory_of(tmp_path, host, environment={"ROUND": "1"}, cutover="gated", **A_GATE)
+    done = deploy(demanded, "-y")
+    assert done.returncode == 0, done.stdout + done.stderr
+    sound(host, current(host))
+    assert pending(demanded) == {}
+    assert systemd(host) == was
+
+
+def test_what_fails_at_its_gate_stops_nothing(host: Host, tmp_path: Path) -> None:
+    before = in_a_slot(host, tmp_path)
+    main = show(host, UNIT, "MainPID")
+    failing = inventory_of(
+        tmp_path, host, environment={"STANDIN_FAULT": "rank-died@connecting"}, **A_GATE
+    )
+    with answered(f"http://{host.ip}:30000/v1/models") as statuses:
+        done = deploy(failing, "-y")
+    said = done.stdout + done.stderr
+    assert done.returncode == 1, said
+    assert "rank-died" in said
+    assert f"nothing was stopped for it: release {before[:12]} of chat goes on" in said
+    assert set(statuses) == {200}, statuses
+    assert show(host, UNIT, "MainPID") == main
+    sound(host, before)
+    assert state(host)["phase"] == "back"
 
 
 def test_a_killed_transaction_is_also_put_right_by_the_next_deploy(
@@ -392,21 +507,21 @@ def test_a_switch_that_is_told_to_end_goes_back(host: Host, tmp_path: Path) -> N
     sound(host, live)
 
 
+@pytest.mark.parametrize(("step", "more"), [("following", {}), (GATING, A_GATE)], ids=cut_name)
 def test_a_foreign_engine_boots_after_a_power_cut_in_the_first_switch(
-    host: Host, tmp_path: Path
+    host: Host, tmp_path: Path, step: str, more: dict[str, Any]
 ) -> None:
-    _, other = two_releases(host, tmp_path)
-    host.exec("sglangctl", "stop", "chat")
+    _, other = two_releases(host, tmp_path, **more)
+    without_unit(host)
     for link in ("current", "previous", "known-good"):
         host.exec("rm", "-f", f"{HOME}/{link}")
-    host.exec("rm", f"{HOME}/state.json", show(host, UNIT, "FragmentPath"))
-    host.exec("rm", "-f", f"/usr/local/lib/systemd/system/{UNIT}")
-    host.exec("systemctl", "daemon-reload")
+    host.exec("rm", f"{HOME}/state.json")
     a_vllm(host)
-    begin_cut(host, "following", "hold", other)
+    begin_cut(host, step, "hold", other)
     host.reboot()
     wait_for(host, "fuser -s 8000/tcp")
     vllm_serves(host)
     nothing_of_ours_runs(host)
     assert current(host) == ""
+    assert no_unit_of_ours(host)
     assert state(host)["phase"] == "back"

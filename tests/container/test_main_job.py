@@ -12,16 +12,15 @@ import os
 import re
 import subprocess
 import sys
-import threading
 import time
 from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
 import pytest
 import requests
 
+from tests.container.continuity import answered
 from tests.container.deploying import (
     changed,
     deploy,
@@ -130,29 +129,6 @@ def test_the_planted_key_is_where_only_the_engine_can_read_it(scene: Scene) -> N
     )
 
 
-@contextmanager
-def asking(scene: Scene) -> Iterator[list[bool]]:
-    """A client that asks once a second: whether it was answered, each time."""
-    answers: list[bool] = []
-    over = threading.Event()
-
-    def ask() -> None:
-        while not over.wait(1.0):
-            try:
-                status = requests.get(scene.url("/health"), timeout=10).status_code
-            except requests.RequestException:
-                status = 0
-            answers.append(status == 200)
-
-    client = threading.Thread(target=ask)
-    client.start()
-    try:
-        yield answers
-    finally:
-        over.set()
-        client.join()
-
-
 def test_a_changed_nccl_value_is_one_file_one_release_and_one_restart(scene: Scene) -> None:
     host = scene.host
     venvs = host.exec("sh", "-c", "find /opt/sglang/venvs -printf '%p %T@\\n' | sha256sum").stdout
@@ -170,11 +146,12 @@ def test_a_changed_nccl_value_is_one_file_one_release_and_one_restart(scene: Sce
         "Switch | tiny: live release",
         "Readiness | tiny: serves",
     }
-    with asking(scene) as answers:
+    with answered(scene.url("/health")) as statuses:
         done = deploy(scene.inventory, "-y", "--json")
     assert done.returncode == 0, done.stderr
     assert set(changed(done)) == set(planned)
-    print(f"gated: {answers.count(False)} of {len(answers)} questions were not answered")
+    dark = len(statuses) - statuses.count(200)
+    print(f"plain: {dark} of {len(statuses)} questions were not answered")
     main = host.exec("systemctl", "show", "-p", "MainPID", "--value", "sglang-tiny").stdout.strip()
     environment = host.exec("cat", f"/proc/{main}/environ").stdout
     assert "NCCL_BUFFSIZE=8388608" in environment.split("\0")

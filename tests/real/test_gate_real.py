@@ -1,0 +1,94 @@
+"""The launch gate of the real engine: from slot to slot, and a release that fails at its gate.
+
+One host; the tests run in the order of the file.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from sglangctl.systemd.unit_names import slots
+from tests.container.continuity import answered, systemd
+from tests.container.deploying import deploy, pending, ssh_data, write_inventory
+from tests.hosts.host import Host
+
+pytestmark = [pytest.mark.container, pytest.mark.real, pytest.mark.timeout(1800)]
+
+ENGINE: dict[str, Any] = {
+    "model": {"path": "/models/tiny-qwen3"},
+    "install": {"system_site_packages": True, "pip_arguments": ["--no-deps"]},
+    "listen": "0.0.0.0",
+    "flags": {
+        "device": "cpu",
+        "model-impl": "transformers",
+        "attention-backend": "torch_native",
+        "max-total-tokens": 8192,
+        "cuda-graph-backend-decode": "disabled",
+        "cuda-graph-backend-prefill": "disabled",
+    },
+}
+UNIT = "sglang-tiny.service"
+SLOTS = slots("tiny")
+
+
+class Scene:
+    """The host with the engine in a slot."""
+
+    def __init__(self, host: Host, folder: Path) -> None:
+        self.host, self.folder = host, folder
+        self.url = f"http://{host.ip}:30000/health"
+
+    def deploy(self, round_: str, **more: Any) -> tuple[int, str]:
+        engine = {**ENGINE, "environment": {"ROUND": round_, **more.pop("environment", {})}, **more}
+        section = {"ssh": ssh_data(self.host), "engines": {"tiny": engine}}
+        self.inventory = write_inventory(self.folder / "hosts.yml", {self.host.ip: section})
+        done = deploy(self.inventory, "-y")
+        return done.returncode, done.stdout + done.stderr
+
+    def show(self, name: str) -> str:
+        return self.host.exec("systemctl", "show", "-p", name, "--value", UNIT).stdout.strip()
+
+
+@pytest.fixture(scope="module")
+def scene(module_host_factory: Any, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Scene]:
+    made = Scene(module_host_factory("gate", image="engine"), tmp_path_factory.mktemp("gate"))
+    for number in ("0", "1"):  # the first switch moves it to a slot
+        status, said = made.deploy(number)
+        assert status == 0, said
+    yield made
+
+
+def test_from_slot_to_slot(scene: Scene) -> None:
+    was = systemd(scene.host)
+    assert scene.show("Id") == SLOTS[0]
+    for number, slot in (("2", SLOTS[1]), ("3", SLOTS[0])):
+        with answered(scene.url) as statuses:
+            status, said = scene.deploy(number)
+        assert status == 0, said
+        assert f"let {slot} in at its gate" in said, said
+        assert scene.show("Id") == slot
+        dark = len(statuses) - statuses.count(200)
+        print(f"gated: {dark} of {len(statuses)} questions were not answered")
+        scene.host.exec("sglangctl", "verify", "tiny")
+        assert pending(scene.inventory) == {}
+    scene.host.exec("systemctl", "kill", "--signal=KILL", UNIT)
+    back = f"until test $(systemctl show -p NRestarts --value {UNIT}) = 1; do sleep 0.5; done"
+    scene.host.exec("timeout", "60", "sh", "-c", back)
+    scene.host.exec("sglangctl", "wait", "tiny", timeout=300)
+    assert systemd(scene.host) == was
+
+
+def test_what_fails_at_its_gate_leaves_every_question_answered(scene: Scene) -> None:
+    slot, main, was = scene.show("Id"), scene.show("MainPID"), systemd(scene.host)
+    with answered(scene.url) as statuses:
+        status, said = scene.deploy("4", environment={"GLOO_SOCKET_IFNAME": "nowhere0"})
+    assert status == 1, said
+    assert "nothing was stopped for it" in said, said
+    assert set(statuses) == {200}, statuses
+    assert (scene.show("Id"), scene.show("MainPID")) == (slot, main)
+    scene.host.exec("sglangctl", "verify", "tiny")
+    assert systemd(scene.host) == was
