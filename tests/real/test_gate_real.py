@@ -78,7 +78,8 @@ def test_from_slot_to_slot(scene: Scene) -> None:
     scene.host.exec("systemctl", "kill", "--signal=KILL", UNIT)
     back = f"until test $(systemctl show -p NRestarts --value {UNIT}) = 1; do sleep 0.5; done"
     scene.host.exec("timeout", "60", "sh", "-c", back)
-    scene.host.exec("sglangctl", "wait", "tiny", timeout=300)
+    active = f"until systemctl is-active -q {UNIT}; do sleep 0.5; done"
+    scene.host.exec("timeout", "300", "sh", "-c", active, timeout=310)
     assert systemd(scene.host) == was
 
 
