@@ -507,7 +507,11 @@ def test_a_switch_that_is_told_to_end_goes_back(host: Host, tmp_path: Path) -> N
     sound(host, live)
 
 
-@pytest.mark.parametrize(("step", "more"), [("following", {}), (GATING, A_GATE)], ids=cut_name)
+@pytest.mark.parametrize(
+    ("step", "more"),
+    [("following", {}), pytest.param(GATING, A_GATE, marks=pytest.mark.real)],
+    ids=cut_name,
+)
 def test_a_foreign_engine_boots_after_a_power_cut_in_the_first_switch(
     host: Host, tmp_path: Path, step: str, more: dict[str, Any]
 ) -> None:
