@@ -12,6 +12,7 @@ import os
 import pwd
 import re
 import stat
+import tempfile
 from pathlib import Path
 from typing import Any
 
@@ -83,6 +84,16 @@ def masked_text(data: bytes) -> str | None:
             joined(text),
         )
     )
+
+
+def no_room(folder: Path, size: int = 65536) -> str | None:
+    """Why no file of `size` bytes can be made in a folder now (read-only, full); None: it can."""
+    try:
+        with tempfile.TemporaryFile(prefix=".sglangctl-", dir=folder) as file:
+            file.write(bytes(size))
+    except OSError as error:
+        return error.strerror
+    return None
 
 
 def write_atomic(path: Path, data: bytes, mode: int, uid: int = -1, gid: int = -1) -> None:

@@ -32,7 +32,7 @@ from sglangctl.state.config import (
     load_host,
     located,
 )
-from sglangctl.state.files import link_atomic
+from sglangctl.state.files import link_atomic, no_room
 from sglangctl.state.lock import locked
 from sglangctl.state.paths import Paths
 from sglangctl.state.release import State
@@ -165,6 +165,9 @@ def switch(
             "give the engine another name, or move that file away"
         )
     release.check_whole(engine.name, to, paths)
+    for folder in (paths.units, paths.engine_json(engine.name).parent):
+        if why := no_room(folder):
+            raise Failed(f"nothing was changed. No file can be made in {folder}: {why}")
     others = [other for other in load_engines(paths) if other.name != engine.name]
     engine, siblings = takes.of(engine, others)
     plan = free.plan(engine, load_host(paths), siblings, policy=policy, stop=True)

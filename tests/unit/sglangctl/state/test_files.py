@@ -82,3 +82,10 @@ def test_what_a_person_wrote_in_by_hand_has_secrets_too() -> None:
     masked = files.masked_text(text.encode()) or ""
     assert "planted" not in masked
     assert "--port 1" in masked and "Restart=always" in masked
+
+
+def test_whether_a_file_can_be_made(tmp_path: Path) -> None:
+    assert files.no_room(tmp_path) is None
+    assert list(tmp_path.iterdir()) == []
+    assert files.no_room(tmp_path / "missing") == "No such file or directory"
+    assert files.no_room(Path("/proc")) is not None

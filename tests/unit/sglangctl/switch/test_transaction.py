@@ -637,6 +637,18 @@ def test_what_may_not_be_ended_is_refused_before_anything_is_stopped(machine: Ma
     assert release.read_state("tiny", machine.paths) is None
 
 
+def test_where_no_unit_can_be_written_nothing_is_stopped(
+    machine: Machine, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Beside a mount that is read-only and a full disk, which the preflight may not have seen."""
+    wanted = ran_before(machine, "vllm")
+    units, full = machine.paths.units, "No space left on device"
+    monkeypatch.setattr(transaction, "no_room", lambda folder: full if folder == units else None)
+    with pytest.raises(Failed, match=f"nothing was changed. .* {units}: {full}"):
+        transaction.begin(wanted, machine.paths, machine.record())
+    assert machine.serving() == {VLLM}
+
+
 def cut(machine: Machine, step: str, what: str) -> None:
     wanted = ran_before(machine, what)
     machine.cut_at = step
