@@ -109,6 +109,7 @@ _ENGINE = _object(
         _object(
             start=_some("string"),
             served_after_s=_some("number"),
+            phases=_or_none(_by_name(_some("number"))),
             outcome=_some("string"),
             stopped_by=_some("string"),
         )

@@ -5,15 +5,15 @@ from __future__ import annotations
 
 import shutil
 import textwrap
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
 
 from pyinfra import logger
 from pyinfra.api.output import format_text
 
 from roles.remote import failing
 from sglangctl.free.text import processes
-from sglangctl.startup.render import duration
+from sglangctl.startup.render import duration, phase_table
 from sglangctl.util.terminal import escaped
 
 START, RESTART, REPLACE = "START", "RESTART", "REPLACE"
@@ -42,6 +42,8 @@ class Choice:
     """Values where they are known: `max-total-tokens 8192 -> 4096`."""
     without_s: float | None = None
     """For how long nothing serves, by the engine's last start; None: unknown, or no time."""
+    phases: Mapping[str, float] = field(default_factory=dict)
+    """Seconds of each phase of that time, as far as it is the start's."""
     ends: tuple[str, ...] = ()
     """Units and containers that are somebody else's, with the number of their processes."""
     own: int = 0
@@ -113,7 +115,9 @@ def of_engine(one: Choice, width: int) -> list[str]:
     if one.action in (RESTART, REPLACE):
         known = one.without_s is not None
         taken = f"about {duration(one.without_s or 0)}" if known else "for an unknown time"
-        details.append(f"{taken} without service" + ("" if known else " (no start was seen yet)"))
+        phases = phase_table({name: s for name, s in one.phases.items() if s >= 1})
+        why = phases if known else "no start was seen yet"
+        details.append(f"{taken} without service" + (f" ({why})" if why else ""))
     if one.ends:
         details.append(f"ends {', '.join(one.ends)}")
     if one.own:

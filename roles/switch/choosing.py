@@ -13,6 +13,8 @@ from roles.switch.decision import decision_of, side_of, watch_reasons_of
 from roles.switch.drift import drift
 from roles.switch.ending import ending
 from roles.switch.values import values
+from sglangctl.diagnosis.outcomes import ORDER
+from sglangctl.switch.cutover import Cutover
 from sglangctl.systemd.unit import UP
 from sglangctl.systemd.unit_names import SWITCH_DROP_IN
 from sglangctl.util.values import mapping, number
@@ -44,17 +46,39 @@ def choice_of(engine: DesiredEngine, managed: Sequence[Managed], facts: JSON, ho
         command = f"pyinfra inventory.py deploys/sglang.py --data restart=auto --limit {host}"
         due = f"not done now: `restart: never`{ends_with(ends)}. To do it:"
         return Choice(engine.name, DUE, (*reasons, due), notes=notes, command=command)
-    last = number(((about.get("last") or was.get("last")) or {}).get("served_after_s"))
+    without_s, phases = dark(mapping(about.get("last") or was.get("last")), gated(engine, facts))
     return Choice(
         engine.name,
         action,
         tuple(reasons),
-        without_s=last,
+        without_s=without_s,
+        phases=phases,
         ends=tuple(ends),
         own=own,
         notes=notes,
         fails=tuple(text for one in blockers(facts, engine) for text in one.splitlines()[:1]),
     )
+
+
+def gated(engine: DesiredEngine, facts: JSON) -> bool:
+    """Whether the switch starts the engine beside what serves."""
+    way = Cutover.from_json(engine_facts(facts, engine.name, "plans").get("cutover"))
+    return way is not None and way.gated
+
+
+def dark(last: JSON, gated: bool) -> tuple[float | None, dict[str, float]]:
+    """For how long nothing will serve, in seconds, by an engine's last start (None: not known), and the
+    phases of that. What comes up to a gate comes while the old engine still serves."""
+    served = number(last.get("served_after_s"))
+    seconds = {name: number(s) or 0.0 for name, s in mapping(last.get("phases")).items()}
+    phases = {name: s for name, s in seconds.items() if name in ORDER and name != "serving"}
+    waited = phases.pop("gated", 0.0)
+    if served is None:
+        return None, {}
+    if not gated:
+        return served - waited, phases
+    after = {name: s for name, s in phases.items() if ORDER[name] > ORDER["gated"]}
+    return (sum(after.values()) if after else None), after
 
 
 def ends_with(others: Sequence[str]) -> str:

@@ -28,7 +28,10 @@ SHOWN = (
     "FragmentPath",
     "DropInPaths",
 )
-VERDICT = ("t", "phase", "outcome", "cause", "evidence", "stopped_by", "served_after_s")
+VERDICT = (
+    *("t", "phase", "outcome", "cause", "evidence", "stopped_by"),
+    *("served_after_s", "phases"),
+)
 
 
 def units_of(engine: EngineConfig) -> list[str]:

@@ -47,6 +47,29 @@ def test_a_changed_value_is_the_reason_and_the_last_start_the_estimate() -> None
     assert found.reasons == (f"port 1{port} -> {port}",)
 
 
+@pytest.mark.parametrize(
+    ("kind", "without_s", "phases"),
+    [
+        ("plain", 48.0, {"launching": 0.5, "importing": 31.0, "loading": 15.0}),
+        ("gated", 15.0, {"loading": 15.0}),
+    ],
+)
+def test_what_comes_up_to_a_gate_is_not_without_service(
+    kind: str, without_s: float, phases: dict[str, float]
+) -> None:
+    """The last start was gated: it waited there for 6 s."""
+    facts = facts_of(WANTED, releases={"current": "b" * 64})
+    seconds = {"launching": 0.5, "importing": 31.0, "gated": 6.0, "loading": 15.0, "serving": 9.0}
+    facts["engines"][WANTED.name]["last"] = {"served_after_s": 54.0, "phases": {**seconds, "x": 1}}
+    plan = {"units_to_stop": [{"unit": WANTED.spec.unit, "pids": [1]}]}
+    facts["plans"] = {WANTED.name: {**plan, "cutover": {"kind": kind, "reason": "because"}}}
+    found = chosen(facts)
+    assert (found.without_s, found.phases) == (without_s, phases)
+    told = choice.of_engine(found, 100)[1]
+    assert told.strip().startswith(f"about {without_s:.0f} s without service (")
+    assert "loading 15 s" in told and "launching" not in told
+
+
 NEVER = desired_engine(engine("restart: never"))
 
 
