@@ -34,8 +34,9 @@ NO_GPU = {
     "memory_of_nobody",
 }
 LEFT_OUT = {
-    # The stand-in has another way of asking, no kernel, and one shape of drafters: they have tests of their own.
-    *("first_token", "kernel", "eagle_random", "standalone", "bad_shards", "strict"),
+    # The stand-in has another way of asking, no kernel, no torch, and one shape of drafters: they have
+    # tests of their own.
+    *("first_token", "kernel", "collective", "eagle_random", "standalone", "bad_shards", "strict"),
     # They take a minute each, and test_switch and test_readiness have the like of them.
     *("killed_process", "stopped_process", "nccl", "port_taken"),
 }
