@@ -49,6 +49,8 @@ def told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Told:
     monkeypatch.setattr(open_files, "DEVICES", devices(tmp_path))
     monkeypatch.setattr(gpus, "read", lambda: gpus.Reading(None, None, "no driver in this test"))
     monkeypatch.setenv("SGLANGCTL_ROOT", str(tmp_path / "root"))
+    Paths().units.mkdir(parents=True)
+    Paths().engine_json("x").parent.mkdir(parents=True)
 
     def asked() -> list[str]:
         lines = calls.read_text().splitlines() if calls.exists() else []
@@ -82,7 +84,7 @@ def test_a_switch_changes_nothing(
         transaction.switch(KIMI, "0" * 64, "declared", "", paths, record)
     assert error.value.status == 3
     assert told() == [] and (tmp_path / "journal.jsonl").read_text() == ""
-    assert not paths.state_json(KIMI.name).exists() and not paths.units.exists()
+    assert not paths.state_json(KIMI.name).exists() and list(paths.units.iterdir()) == []
 
 
 def test_what_cannot_be_recorded_is_not_stopped(
@@ -102,7 +104,6 @@ def test_a_stop_that_cannot_look_does_not_claim_success(
     told: Told, capsys: pytest.CaptureFixture[str]
 ) -> None:
     file = Paths().engine_json(KIMI.name)
-    file.parent.mkdir(parents=True)
     file.write_text(json.dumps(asdict(KIMI)))
     assert cli.main(["stop", KIMI.name]) == 3
     assert "sglangctl stop: nothing was changed: cannot look at" in capsys.readouterr().err
