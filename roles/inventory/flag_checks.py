@@ -170,7 +170,7 @@ def _check_flags(given: dict[str, Any], report: Report) -> None:
                 "no secrets within a flag's value: they cannot be kept out of diffs and logs (what "
                 "the flag configures may take them from a file of root's or the environment)"
             )
-            report(where, f"the key {shown(inner)} (its value is not shown)", allowed, None)
+            report(where, f"a secret {shown(inner)} (its value is not shown)", allowed, None)
         elif credentials.in_value(value):
             allowed = "an address without a password: secrets are never written here"
             report(where, "an address with credentials (not shown)", allowed, None)

@@ -41,6 +41,7 @@ OWNED: dict[str, str] = {
     "base-gpu-id": "gpus",
     "gpu-id-step": "gpus",
     "config": "flags",
+    "gated-launch-port": "cutover",
 }
 """Flag -> the inventory's key that sets it."""
 
@@ -86,7 +87,15 @@ def is_secret(name: str) -> bool:
 
 
 def secret_inside(value: FlagValue) -> str | None:
-    """The first key within a flag's value, at any depth, whose name says that it is a secret."""
+    """The first name within a flag's value, at any depth, that says that it has a secret.
+
+    A key of a mapping, also of one that is written as JSON text, or a flag in a list of arguments.
+    """
+    if isinstance(value, str) and value.lstrip().startswith(("{", "[")):
+        try:
+            value = json.loads(value)
+        except (ValueError, RecursionError):
+            return None  # not JSON: the engine's own parser says what it makes of it
     if isinstance(value, dict):
         for key, item in value.items():
             if is_secret(key) and isinstance(item, str) and item:
@@ -94,7 +103,13 @@ def secret_inside(value: FlagValue) -> str | None:
             if (found := secret_inside(item)) is not None:
                 return found
     elif isinstance(value, list):
-        return next((found for item in value if (found := secret_inside(item)) is not None), None)
+        for item in value:
+            argument = isinstance(item, str) and item.startswith("-")
+            name = item.lstrip("-").partition("=")[0] if argument else ""
+            if is_secret(name):
+                return name
+            if (found := secret_inside(item)) is not None:
+                return found
     return None
 
 

@@ -16,7 +16,7 @@ host too (SGLang's DP_ATTENTION_HANDSHAKE_PORT_DELTA, managers/data_parallel_con
 HIGHEST = 65535
 NAMED = (
     *("disaggregation-bootstrap-port", "encoder-bootstrap-port", "engine-info-bootstrap-port"),
-    *("gated-launch-port", "grpc-http-sidecar-port", "grpc-port", "nccl-port"),
+    *("grpc-http-sidecar-port", "grpc-port", "nccl-port"),
 )
 """Flags whose value is a port that the engine binds."""
 

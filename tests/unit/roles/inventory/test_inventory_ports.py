@@ -38,7 +38,7 @@ DP = "flags: {attn-dp-size: 2}"
             ("the flag nccl-port takes 8000, its own port",),
         ),
         (
-            "port: 8000, flags: {gated-launch-port: 9000}",
+            "port: 8000, flags: {nccl-port: 9000}",
             "port: 8001, flags: {grpc-port: 9000}",
             ("other.port", "the flag grpc-port takes 9000", "engine chat, too"),
         ),
