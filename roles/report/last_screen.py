@@ -108,7 +108,8 @@ def way_back(failure: Failure, down: Sequence[str]) -> str:
     again = failure.deploy in ("stop", "remove")
     if again or (failure.deploy == "rollback" and not failure.touched):
         return f"again: {deploy}"
-    if not failure.touched:
+    if not failure.touched or failure.deploy == "collective":
+        # All-reduces change nothing, and their engines are down because they have to be.
         return f"none is needed; fix it, then: {deploy}"
     if failure.engines is None:
         return f"look at it when it answers: {DEPLOY.format('verify', failure.host)}"

@@ -81,6 +81,12 @@ def test_the_way_back() -> None:
     assert "deploys/stop.py --limit gpu1" in told(replace(FAILED, deploy="stop"))[2]
 
 
+def test_all_reduces_that_fail_take_no_release_back() -> None:
+    stopped = replace(FAILED, deploy="collective", engines=engine(active="inactive"))
+    way = told(replace(stopped, before=["chat"]))[2]
+    assert "none is needed; fix it, then: " in way and "deploys/collective.py" in way
+
+
 def test_the_way_back_of_one_engine_leaves_the_others_alone() -> None:
     # deploys/rollback.py takes all engines of the host back, also the one that serves.
     two = [*engine(active="failed"), {"name": "embed", "outcome": "ready", "active": "active"}]
