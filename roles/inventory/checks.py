@@ -75,7 +75,7 @@ def check_texts(value: Any, report: Report, where: Path = ()) -> None:
 def check_host(engines: dict[str, dict[str, Any]], report: Report) -> None:
     """Rules between the engines of one host; a port or GPUs that are wrong are not there."""
     ports.check(engines, report)
-    owners = {engine_unit(name): name for name in engines}
+    owners = {unit: name for name in engines for unit in _own_units(name)}
     before: dict[str, str] = {}
     for name, engine in sorted(engines.items()):
         was = engine.get("was")
@@ -128,10 +128,14 @@ def _numbers(cards: list[int]) -> str:
 _OTHERS = "units of other engines, which this one takes over from"
 
 
+def _own_units(name: str) -> tuple[str, ...]:
+    return engine_unit(name), *slots(name)
+
+
 def _check_replaces(name: str, units: list[str], report: Report) -> None:
     for index, unit in enumerate(units):
         where = ("replaces", index)
-        if unit in (engine_unit(name), *slots(name)):
+        if unit in _own_units(name):
             report(where, f"{shown(unit)}, this engine's own", _OTHERS, None)
         elif what := places.not_replaceable(unit):
             report(where, f"{shown(unit)}, {what}", _OTHERS, None)

@@ -455,9 +455,9 @@ def test_an_engine_on_the_processor_shares_gpus_with_anybody() -> None:
 
 
 def test_an_engine_does_not_replace_its_sibling() -> None:
-    (error,) = shared("gpus: [0]", "gpus: [1], replaces: [sglang-a.service]")
-    assert error.startswith("b.replaces[0]: ") and '"sglang-a.service"' in error
-    assert "engine a" in error
+    for unit in ("sglang-a.service", "sglang-a_a.service", "sglang-a_b.service"):
+        (error,) = shared("gpus: [0]", f"gpus: [1], replaces: [{unit}]")
+        assert error.startswith("b.replaces[0]: ") and f'"{unit}", engine a' in error
     assert shared("gpus: [0]", "gpus: [1], replaces: [sglang-old.service, vllm@x.service]") == []
 
 
