@@ -79,7 +79,8 @@ def _caches(file: Path) -> dict[str, str]:
         wanted = path = environment.get(name, "")
         while path and not os.path.exists(path):
             path = os.path.dirname(path)
-        found.setdefault(path, wanted)
+        if path:
+            found.setdefault(path, wanted)
     return found
 
 
@@ -89,17 +90,25 @@ def judge(
     """From what the environment said to findings. Nothing of it is trusted: it names a folder, and root
     is told to give that away. Pure. `caches`: as `_caches` has them."""
     said = {str(line.get("step")): line for line in answer.lines}
-    closed = texts(said.get("caches", {}).get("closed"))
-    for path in [one for one in caches if one in closed]:
-        wanted = caches[path]
-        command = "chown" if path == wanted else "install -d -o"
-        yield finding(
-            "cache-not-writable",
-            FAIL,
-            f"user {engine.user} cannot write to {_shown(path)}, which the engine keeps files in",
-            f"{command} {engine.user} {shlex.quote(_shown(wanted))}, or name another folder in "
-            "`environment`",
-        )
+    closed = set(texts(said.get("caches", {}).get("closed")))
+    for path, wanted in caches.items():
+        if path in closed:
+            command = "chown" if path == wanted else "install -d -o"
+            yield finding(
+                "cache-not-writable",
+                FAIL,
+                f"user {engine.user} cannot write to {_shown(path)}, which the engine keeps files in",
+                f"{command} {engine.user} {shlex.quote(_shown(wanted))}, or name another folder in "
+                "`environment`",
+            )
+        elif closed & set(map(str, Path(path).parents)) - {"/", *caches}:
+            # Root sees further than that user, whose rights or sandbox end before.
+            yield finding(
+                "cache-not-writable",
+                FAIL,
+                f"user {engine.user} cannot reach {_shown(path)}, which the engine keeps files in",
+                "name a folder in `environment` that this user can reach in the unit's sandbox",
+            )
     version = text(said.get("version", {}).get("version"))
     if version and engine.version and version != engine.version:
         yield finding(

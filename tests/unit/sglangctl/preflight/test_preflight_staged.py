@@ -205,6 +205,13 @@ def test_a_closed_cache_is_one_of_the_release() -> None:
     assert found.fix.startswith("install -d -o sglang '/var/y z', or")
 
 
+def test_a_cache_that_root_sees_and_its_user_does_not_is_closed() -> None:
+    """The engine's user names the last folder that it can see (a home of mode 0700, ProtectHome)."""
+    found = said({"step": "caches", "closed": ["/var/cache"]})["cache-not-writable"]
+    assert found.level == "fail" and "cannot reach /var/cache/x," in found.seen
+    assert "`environment`" in found.fix and "chown" not in found.fix
+
+
 def test_mutated_answers_are_findings_too() -> None:
     """An environment's packages write them."""
     odd: tuple[Any, ...] = (
