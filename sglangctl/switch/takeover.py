@@ -152,11 +152,9 @@ def with_their_rights(old: str, new: str, source: Path, target: Path) -> None:
                 giving.stdout.close()
             status = giving.wait(END_S)
         except subprocess.TimeoutExpired as error:
-            giving.kill()
             raise Failed(f"it was not copied within {error.timeout:g} s") from None
-        except BaseException:
-            giving.kill()
-            raise
+        finally:
+            giving.kill()  # nothing where it has ended
     if taken.returncode != 0:
         said = taken.stderr.decode("utf-8", "backslashreplace").strip().splitlines()
         raise Failed((said or ["tar failed"])[0])
