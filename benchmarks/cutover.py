@@ -27,6 +27,7 @@ from typing import Any
 
 from benchmarks import evidence
 from tests.container.deploying import deploy, ssh_data, write_inventory
+from tests.container.real_engine import WANTED
 from tests.hosts.host import Host
 from tests.hosts.standins.install import install_into
 
@@ -38,18 +39,6 @@ ROUNDS = 3
 GATED_OVER_EXIT_S = 7.0
 GAIN = 2.0
 GATED_ROUNDS = 3
-REAL: dict[str, Any] = {
-    "model": {"path": "/models/tiny-qwen3"},
-    "install": {"system_site_packages": True, "pip_arguments": ["--no-deps"]},
-    "flags": {
-        "device": "cpu",
-        "model-impl": "transformers",
-        "attention-backend": "torch_native",
-        "max-total-tokens": 8192,
-        "cuda-graph-backend-decode": "disabled",
-        "cuda-graph-backend-prefill": "disabled",
-    },
-}
 STANDIN: dict[str, Any] = {
     "model": {"path": "/models/tiny"},
     "gpus": [0],
@@ -166,7 +155,7 @@ def gated(keep: bool) -> int:
     host = Host.create(f"sglang-bench-{os.getpid()}", image="engine")
     try:
         with tempfile.TemporaryDirectory() as folder:
-            fleet = Fleet(host, Path(folder), REAL)
+            fleet = Fleet(host, Path(folder), WANTED)
             for number in (-2, -1):  # the first switch moves it to a slot
                 assert fleet.deploy(ROUND=number) == 0
             for number in range(GATED_ROUNDS):

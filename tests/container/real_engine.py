@@ -2,13 +2,26 @@
 
 from __future__ import annotations
 
-from typing import ClassVar
+from typing import Any, ClassVar
 
 from roles.remote import program
 from tests.container.engine_unit import USER, EngineUnit, put
 from tests.hosts.host import Host
 
 VENV = "/opt/sglang/venvs/real"
+WANTED: dict[str, Any] = {
+    "model": {"path": "/models/tiny-qwen3"},
+    "install": {"system_site_packages": True, "pip_arguments": ["--no-deps"]},
+    "flags": {
+        "device": "cpu",
+        "model-impl": "transformers",
+        "attention-backend": "torch_native",
+        "max-total-tokens": 8192,
+        "cuda-graph-backend-decode": "disabled",
+        "cuda-graph-backend-prefill": "disabled",
+    },
+}
+"""The engine as an inventory says it; no test changes what is in here."""
 
 
 class RealEngine(EngineUnit):

@@ -28,6 +28,7 @@ from tests.container.deploying import (
     ssh_data,
     write_inventory,
 )
+from tests.container.real_engine import WANTED
 from tests.hosts.host import Host
 from tests.hosts.say import ROOT
 
@@ -35,18 +36,9 @@ pytestmark = [pytest.mark.container, pytest.mark.timeout(900)]
 
 PLANTED = "sk-planted-0123456789-do-not-show"
 ENGINE: dict[str, Any] = {
-    "model": {"path": "/models/tiny-qwen3"},
+    **WANTED,
     "listen": "0.0.0.0",
     "api_key": {"env": "TEST_ENGINE_KEY"},
-    "install": {"system_site_packages": True, "pip_arguments": ["--no-deps"]},
-    "flags": {
-        "device": "cpu",
-        "model-impl": "transformers",
-        "attention-backend": "torch_native",
-        "max-total-tokens": 8192,
-        "cuda-graph-backend-decode": "disabled",
-        "cuda-graph-backend-prefill": "disabled",
-    },
     "hardening": "strict",
 }
 

@@ -17,26 +17,14 @@ from typing import Any
 import pytest
 
 from tests.container.deploying import deploy, filesystem, ssh_data, write_inventory
+from tests.container.real_engine import WANTED
 from tests.hosts.host import Host
 
 pytestmark = [pytest.mark.container, pytest.mark.real, pytest.mark.timeout(900)]
 
-MODEL = "/models/tiny-qwen3"
+MODEL = WANTED["model"]["path"]
 SHARD = f"{MODEL}/model-00003-of-00006.safetensors"
-FLAGS = {
-    "device": "cpu",
-    "model-impl": "transformers",
-    "attention-backend": "torch_native",
-    "max-total-tokens": 8192,
-    "cuda-graph-backend-decode": "disabled",
-    "cuda-graph-backend-prefill": "disabled",
-}
-ENGINE: dict[str, Any] = {
-    "model": {"path": MODEL},
-    "install": {"system_site_packages": True, "pip_arguments": ["--no-deps"]},
-    "flags": FLAGS,
-    "hardening": "strict",
-}
+ENGINE: dict[str, Any] = {**WANTED, "hardening": "strict"}
 
 
 class Scene:
@@ -118,7 +106,7 @@ def test_what_the_installed_engine_does_not_take(
 ) -> None:
     """With `sglang` among the packages the inventory knows nothing of its flags."""
     install = {**ENGINE["install"], "packages": ["sglang==0.5.23"]}
-    text = scene.refused(install=install, flags={**FLAGS, **flags})
+    text = scene.refused(install=install, flags={**ENGINE["flags"], **flags})
     for word in (words, "the engine refuses its arguments", "what runs now was left alone"):
         assert word in text, text
 

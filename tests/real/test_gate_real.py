@@ -5,7 +5,7 @@ One host; the tests run in the order of the file.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -14,23 +14,12 @@ import pytest
 from sglangctl.systemd.unit_names import slots
 from tests.container.continuity import answered, systemd
 from tests.container.deploying import deploy, pending, ssh_data, write_inventory
+from tests.container.real_engine import WANTED
 from tests.hosts.host import Host
 
 pytestmark = [pytest.mark.container, pytest.mark.real, pytest.mark.timeout(1800)]
 
-ENGINE: dict[str, Any] = {
-    "model": {"path": "/models/tiny-qwen3"},
-    "install": {"system_site_packages": True, "pip_arguments": ["--no-deps"]},
-    "listen": "0.0.0.0",
-    "flags": {
-        "device": "cpu",
-        "model-impl": "transformers",
-        "attention-backend": "torch_native",
-        "max-total-tokens": 8192,
-        "cuda-graph-backend-decode": "disabled",
-        "cuda-graph-backend-prefill": "disabled",
-    },
-}
+ENGINE: dict[str, Any] = {**WANTED, "listen": "0.0.0.0"}
 UNIT = "sglang-tiny.service"
 SLOTS = slots("tiny")
 
@@ -62,7 +51,7 @@ def scene(module_host_factory: Any, tmp_path_factory: pytest.TempPathFactory) ->
     yield made
 
 
-def test_from_slot_to_slot(scene: Scene) -> None:
+def test_from_slot_to_slot(scene: Scene, record_property: Callable[[str, object], None]) -> None:
     was = systemd(scene.host)
     assert scene.show("Id") == SLOTS[0]
     for number, slot in (("2", SLOTS[1]), ("3", SLOTS[0])):
@@ -72,7 +61,7 @@ def test_from_slot_to_slot(scene: Scene) -> None:
         assert f"let {slot} in at its gate" in said, said
         assert scene.show("Id") == slot
         dark = len(statuses) - statuses.count(200)
-        print(f"gated: {dark} of {len(statuses)} questions were not answered")
+        record_property(f"deploy_{number}", {"asked": len(statuses), "not_answered": dark})
         scene.host.exec("sglangctl", "verify", "tiny")
         assert pending(scene.inventory) == {}
     scene.host.exec("systemctl", "kill", "--signal=KILL", UNIT)
