@@ -193,7 +193,7 @@ def test_a_deleted_log_is_followed(
         with output.open("a") as file:
             file.write("after\n")
 
-    monkeypatch.setattr(logs.time, "sleep", wait)
+    monkeypatch.setattr(logs, "time", SimpleNamespace(sleep=wait))
     with pytest.raises(Enough):
         logs.run(argparse.Namespace(name="kimi", follow=True, lines=10))
     assert capsys.readouterr().out.splitlines() == ["before", "after"]
