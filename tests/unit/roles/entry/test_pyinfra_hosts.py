@@ -77,8 +77,7 @@ def test_pyinfra_gets_hosts_and_their_data(tmp_path: Path, inventory) -> None:
 
 
 def test_without_an_inventory_it_says_which_example_to_copy(tmp_path: Path) -> None:
-    if (ROOT / "inventory" / "hosts.yml").exists():
-        pytest.skip("this checkout has an inventory/hosts.yml of its own")
+    (tmp_path / "inventory.py").touch()  # a project, that never means the hosts of the checkout
     done = pyinfra(tmp_path, "debug-inventory")
     assert done.returncode == 1
     assert "there is no inventory/hosts.yml yet: copy an example" in done.stderr
