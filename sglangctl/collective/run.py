@@ -86,9 +86,9 @@ def measure(
             mine = _gpus(engine)
             wanted = digest or release.link_target(engine.name, "current", paths)
             if wanted is None or wanted not in release.staged(engine.name, paths):
-                raise Unusable(
-                    f"{wanted or 'no release'} of {engine.name} is staged: deploy it first"
-                )
+                what = f"release {wanted}" if wanted else "no release"
+                state = "is not staged" if wanted else "is staged"
+                raise Unusable(f"{what} of {engine.name} {state}: deploy it first")
             return _measured(engine, paths, wanted, mine, profiles or {}, limit_s, run)
     except Busy as error:
         raise Failed(str(error), REFUSED) from None

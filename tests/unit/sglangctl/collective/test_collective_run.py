@@ -123,10 +123,17 @@ def test_what_cannot_be_done_is_said_and_is_status_2(
         engine(root, port, **more)
         assert cli.main(["collective", "tiny"]) == 2
         assert words in capsys.readouterr().err
-    (Paths().releases("tiny") / DIGEST / "nccl.env").unlink()
     engine(root, port)
+    (Paths().releases("tiny") / DIGEST / "nccl.env").unlink()
+    for options, words in (
+        ([], f"release {DIGEST} of tiny is not staged: deploy it first"),
+        (["--release=abc"], "release abc of tiny is not staged"),
+    ):
+        assert cli.main(["collective", "tiny", *options]) == 2
+        assert words in capsys.readouterr().err
+    Paths().current("tiny").unlink()
     assert cli.main(["collective", "tiny"]) == 2
-    assert "deploy it first" in capsys.readouterr().err
+    assert "no release of tiny is staged" in capsys.readouterr().err
 
 
 def facts(argv: tuple[str, ...], unit: str | None, uses: tuple[int, ...], mib: int) -> survey.Facts:
