@@ -11,6 +11,7 @@ from roles.inventory import nccl
 from roles.inventory.errors import Mistake
 from roles.inventory.locked import Locked
 from roles.inventory.secret import Secret
+from sglangctl.state import collectives
 from sglangctl.state.config import Acceptance, Drafter, Limits, Preflight, Readiness
 from sglangctl.systemd.unit_names import engine_unit
 
@@ -46,7 +47,7 @@ class Nccl:
     @property
     def peer_to_peer(self) -> bool:
         """NCCL may copy from GPU to GPU."""
-        return self.environment.get("NCCL_P2P_DISABLE") != "1"
+        return collectives.peer_to_peer(self.environment)
 
 
 def custom_all_reduce(flags: Mapping[str, Any]) -> bool:

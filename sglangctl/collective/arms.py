@@ -8,6 +8,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
+from sglangctl.state import collectives
 from sglangctl.util.errors import Unusable
 
 SIZES = tuple(4 << power for power in range(0, 25, 2))
@@ -33,7 +34,7 @@ class Arm:
     @property
     def peer_to_peer(self) -> bool:
         """NCCL may copy from GPU to GPU."""
-        return self.environment.get("NCCL_P2P_DISABLE") != "1"
+        return collectives.peer_to_peer(self.environment)
 
 
 def effective(environment: Mapping[str, str]) -> dict[str, str]:

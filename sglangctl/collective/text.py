@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from sglangctl.collective.answers import NOT_POSSIBLE, RIGHT, Found, World
+from sglangctl.collective.answers import NOT_POSSIBLE, RIGHT, World
 from sglangctl.collective.arms import CONFIGURED, WITHOUT_P2P
 from sglangctl.collective.run import Kept
+from sglangctl.state.collectives import peer_to_peer
 from sglangctl.util.values import mapping, text
 
 WORDS = {
@@ -62,12 +63,7 @@ def next_step(kept: Kept) -> str:
     first, *others = kept.result.arms
     if first.outcome in (RIGHT, NOT_POSSIBLE) or kept.entry.get("device") == "cpu":
         return ""
-    without = [arm for arm in others if arm.environment.get("NCCL_P2P_DISABLE") == "1"]
-    works = next((arm for arm in without if arm.outcome == RIGHT), None)
-    if works is not None:
+    without = [arm for arm in others if not peer_to_peer(arm.environment)]
+    if any(arm.outcome == RIGHT for arm in without):
         return UNTIL_THEN.format(kept.engine)
-    return EVERYWHERE if without or is_without(first) else ""
-
-
-def is_without(arm: Found) -> bool:
-    return arm.environment.get("NCCL_P2P_DISABLE") == "1"
+    return EVERYWHERE if without or not peer_to_peer(first.environment) else ""

@@ -27,14 +27,10 @@ def judge(
 ) -> Iterator[Finding]:
     """Pure. Of the arms the one that treats peer-to-peer as the engine does, which may have got
     another profile since. `known`: the host's GPUs."""
-    arm = next(
-        (
-            one
-            for one in mappings(entry.get("arms"))
-            if _copies(one) == engine.preflight.peer_to_peer
-        ),
-        None,
-    )
+    wanted = engine.preflight.peer_to_peer
+    arms = mappings(entry.get("arms"))
+    copies = (collectives.peer_to_peer(mapping(one.get("environment"))) for one in arms)
+    arm = next((one for one, copied in zip(arms, copies) if copied == wanted), None)
     if arm is None:
         return
     seen = f"the all-reduces of these GPUs: {collectives.summary(entry, arm)}"
@@ -51,7 +47,3 @@ def judge(
         "is down"
     )
     yield finding("collective", WARN if bad else INFO, seen, fix if bad else "")
-
-
-def _copies(arm: Mapping[str, Any]) -> bool:
-    return mapping(arm.get("environment")).get("NCCL_P2P_DISABLE") != "1"

@@ -16,7 +16,11 @@ from sglangctl.util.values import mapping, mappings, text
 
 VERSION = 1
 KEPT = 8
-KEY = ("driver", "nccl", "topology")
+
+
+def peer_to_peer(environment: Mapping[str, Any]) -> bool:
+    """Whether NCCL may copy from GPU to GPU with these variables."""
+    return environment.get("NCCL_P2P_DISABLE") != "1"
 
 
 def entries(name: str, paths: Paths) -> list[dict[str, Any]]:
