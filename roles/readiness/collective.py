@@ -8,6 +8,7 @@ from typing import Any
 from pyinfra.api import Host
 from pyinfra.context import host
 
+from roles.engine.profiles import uses_auto
 from roles.inventory import auto_profile
 from roles.inventory.model import EngineSpec
 from roles.remote import program
@@ -39,7 +40,7 @@ def added_up(
     if engine.tensor_parallel < 2:
         host.noop(f"{engine.name} has one rank: nothing to add up")
         return
-    profiles = auto_profile.candidates(engine.nccl) if engine.nccl.auto else {}
+    profiles = auto_profile.candidates(engine.nccl) if uses_auto(engine) else {}
 
     def run(link: Link) -> None:
         argv = [*ctl, "collective", engine.name, "--json", "--profiles=-"]
@@ -61,7 +62,7 @@ def conclude(target: Host, engine: EngineSpec, answer: Answer) -> None:
         raise HostFailed("\n".join(lines))
     for number, line in enumerate(lines):
         say(target, line, fg=None if number else "green")
-    if engine.nccl.auto:
+    if uses_auto(engine):
         say(target, f"{engine.name}: the next deploy chooses nccl.profile by this")
 
 

@@ -70,6 +70,12 @@ def test_right(deploy: Any) -> None:
     assert result.LISTS["@local"]["e: collective"] == ["e: right: 2 ranks", "  table"]
 
 
+def test_every_profile_is_measured_where_a_fallback_alone_has_auto(deploy: Any) -> None:
+    body = "tensor_parallel: 2\nfallbacks: {a: {nccl: {profile: auto}}}"
+    _, text, (_, given) = deploy(body, 0, said(0, "right"))
+    assert "safe" in json.loads(given) and "the next deploy chooses" in text
+
+
 def test_a_named_profile_is_measured_alone(deploy: Any) -> None:
     _, text, (_, given) = deploy(
         "nccl: {profile: latency}\ntensor_parallel: 2", 0, said(0, "right")
