@@ -64,7 +64,7 @@ def differences(
     key = mapping(entry.get("key"))
     found = []
     if key.get("driver") != driver:
-        found.append(f"driver {key.get('driver')}, now {driver}")
+        found.append(f"driver {key.get('driver')}, now {driver or 'unknown'}")
     version = text(key.get("nccl"))
     if version and nccl and not f"{nccl}.".startswith(f"{version}."):
         found.append(f"NCCL {version}, now {nccl}")

@@ -113,5 +113,6 @@ def test_what_a_host_kept_comes_through_its_probe(
     chosen = profiles.chosen(auto, facts)
     assert chosen.profile == "safe"
     assert (
-        "(T, driver 580, nccl 2.28.9); since then: driver 580, now None, other GPUs" in chosen.why
+        "(T, driver 580, nccl 2.28.9); since then: driver 580, now unknown, other GPUs"
+        in chosen.why
     )
