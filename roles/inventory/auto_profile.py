@@ -100,7 +100,9 @@ def _chosen(engine: EngineSpec, seen: list[_Seen]) -> Chosen:
         others = len(proven) > 1
         return Chosen(DEFAULT, "right" + (", and no other profile is faster" if others else ""))
     if proven:
-        return Chosen(next(iter(proven)), "right, and the only one that was measured")
+        # Before throughput: what NCCL refuses may be in the way of SGLang's own all-reduce, too.
+        name = SAFE if SAFE in proven else next(iter(proven))
+        return Chosen(name, "right, which NCCL's own choices are not proven to be")
     return Chosen(DEFAULT, "no profile was measured with these overrides")
 
 

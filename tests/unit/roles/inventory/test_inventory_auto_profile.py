@@ -61,7 +61,14 @@ WITHOUT = arm("none", NCCL_P2P_DISABLE="1")
             "hung, without it",
         ),
         # Measured by hand while another profile was live.
-        ([arm("latency")], "latency", "right, and the only one that was measured"),
+        ([arm("latency")], "latency", "right, which NCCL's own choices are not proven to be"),
+        # With peer-to-peer NCCL refused to work.
+        ([arm("none", "not-possible"), WITHOUT], "safe", "NCCL's own choices are not proven"),
+        (
+            [arm("none", "not-possible"), arm("throughput", us=1), arm("safe")],
+            "safe",
+            "NCCL's own choices are not proven",
+        ),
         ([arm("none", NCCL_PROTO="LL128")], "none", "no profile was measured with these overrides"),
         ([], "none", "no profile was measured"),
     ],
