@@ -13,6 +13,8 @@ from sglangctl.state.paths import Paths
 from sglangctl.util.values import mapping, mappings, text
 
 BAD = ("wrong", "hung")
+SAFE = "nccl.profile safe (or auto)"
+ALREADY = "dmesg -T | grep -i -e xid -e nvrm may say why (it is without peer-to-peer already)"
 
 
 def look(engine: EngineConfig, facts: Mapping[str, Any], paths: Paths) -> Iterator[Finding]:
@@ -42,8 +44,6 @@ def judge(
     ):
         seen += "; since then the driver or a GPU is another one"
     bad = arm.get("outcome") in BAD
-    fix = (
-        f"nccl.profile safe (or auto); prove it again: sglangctl collective {engine.name}, while it "
-        "is down"
-    )
+    first = SAFE if wanted else ALREADY
+    fix = f"{first}; prove it again: sglangctl collective {engine.name}, while it is down"
     yield finding("collective", WARN if bad else INFO, seen, fix if bad else "")

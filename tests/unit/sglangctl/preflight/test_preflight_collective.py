@@ -53,6 +53,12 @@ def test_the_arm_that_treats_peer_to_peer_as_the_engine_does(
     assert ("nccl.profile safe" in found.fix) is (level == "warn") and "since" not in found.seen
 
 
+def test_who_is_without_peer_to_peer_is_not_told_to_do_without() -> None:
+    engine = replace(TWO, preflight=Preflight(peer_to_peer=False))
+    (found,) = judge(engine, entry("hung", "hung"), CARDS)
+    assert found.level == "warn" and "dmesg" in found.fix and "safe" not in found.fix
+
+
 @pytest.mark.parametrize(
     "known", [[], [CARDS[0]], [{**CARDS[0], "driver": "590"}, CARDS[1]], [{"uuid": 1}, CARDS[1]]]
 )
