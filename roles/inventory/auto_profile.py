@@ -102,7 +102,7 @@ def _chosen(engine: EngineSpec, seen: list[_Seen]) -> Chosen:
     if proven:
         # Before throughput: what NCCL refuses may be in the way of SGLang's own all-reduce, too.
         name = SAFE if SAFE in proven else next(iter(proven))
-        return Chosen(name, "right, which NCCL's own choices are not proven to be")
+        return Chosen(name, "right; NCCL's own choices are not proven")
     return Chosen(DEFAULT, "no profile was measured with these overrides")
 
 

@@ -61,7 +61,7 @@ WITHOUT = arm("none", NCCL_P2P_DISABLE="1")
             "hung, without it",
         ),
         # Measured by hand while another profile was live.
-        ([arm("latency")], "latency", "right, which NCCL's own choices are not proven to be"),
+        ([arm("latency")], "latency", "right; NCCL's own choices are not proven"),
         # With peer-to-peer NCCL refused to work.
         ([arm("none", "not-possible"), WITHOUT], "safe", "NCCL's own choices are not proven"),
         (
