@@ -248,8 +248,9 @@ def _about_engines(found: Probe, part: _Parts, request: Mapping[str, Any], paths
             found.reasons[f"engines {name}"] = "not configured on this host"
     listeners = part("listening", sockets.listeners)
     ends = _ends(listeners or (), engines)
-    if listeners and len(ends) == MOST_LISTENING:
-        found.reasons["listening"] = f"not complete: {len(listeners)} sockets listen"
+    if len(ends) > MOST_LISTENING:
+        found.reasons["listening"] = f"not complete: {len(ends)} addresses are listened at"
+        ends = ends[:MOST_LISTENING]
     looked = holders.survey(port for port, _ in ends)
     found.gpus = None if looked.reading.gpus is None else [asdict(g) for g in looked.reading.gpus]
     found.gpu_source = looked.reading.source
@@ -263,7 +264,10 @@ def _about_engines(found: Probe, part: _Parts, request: Mapping[str, Any], paths
         found.reasons["complete"] = open_files.not_complete(looked.unfinished)
     found.lock = _lock(paths)
     found.listening = _listening(ends, looked)
-    found.holders = _holders(looked, host, engines, shown or {})
+    held = [facts for facts in looked.facts if facts.gpus]
+    if len(held) > MOST_HOLDERS:
+        found.reasons["holders"] = f"not complete: {len(held)} processes hold GPUs"
+    found.holders = _holders(held[:MOST_HOLDERS], host, engines, shown or {})
     takes = {name: _takeover(wanted) for name, wanted in request.get("takes", {}).items()}
     _plans(found, request, host, engines, takes, paths)
     if ending:
@@ -307,7 +311,10 @@ def _inventory(
 
 
 def _holders(
-    looked: Any, host: HostConfig, engines: Mapping[str, EngineConfig], shown: Mapping[str, Any]
+    held: Sequence[Any],
+    host: HostConfig,
+    engines: Mapping[str, EngineConfig],
+    shown: Mapping[str, Any],
 ) -> list[dict[str, Any]]:
     from sglangctl.holders import classes
     from sglangctl.holders import survey as holders
@@ -318,11 +325,7 @@ def _holders(
     }
     alone = holders.context_for(None, host, [], {})
     documents: list[dict[str, Any]] = []
-    for facts in looked.facts:
-        if not facts.gpus:
-            continue
-        if len(documents) == MOST_HOLDERS:
-            break
+    for facts in held:
         verdicts = {name: classes.classify(facts.process, view) for name, view in views.items()}
         first = next(iter(verdicts.values()), classes.classify(facts.process, alone))
         documents.append(
@@ -345,11 +348,10 @@ def _lock(paths: Paths) -> dict[str, Any] | None:
 
 
 def _ends(listeners: Any, engines: Mapping[str, EngineConfig]) -> list[tuple[int, str]]:
-    """(port, address) of at most MOST_LISTENING: any user can listen 100,000 times. Those of the engines
-    first."""
+    """(port, address), those of the engines first: any user can listen 100,000 times."""
     wanted = {port for one in engines.values() for port in (one.port, *one.preflight.derived_ports)}
     ends = {(item.port, item.address) for item in listeners}
-    return sorted(ends, key=lambda end: (end[0] not in wanted, end))[:MOST_LISTENING]
+    return sorted(ends, key=lambda end: (end[0] not in wanted, end))
 
 
 def _listening(ends: Sequence[tuple[int, str]], looked: Any) -> list[dict[str, Any]]:

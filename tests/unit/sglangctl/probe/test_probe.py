@@ -120,6 +120,17 @@ def test_an_engine_that_is_only_in_the_request(root: Path) -> None:
     assert found.reasons["units"] == "systemd is not the init of this machine"
 
 
+def test_holders_that_are_left_out_are_counted(root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(probe, "MOST_HOLDERS", 1)
+    prefix = open_files.DEVICES
+    with holding(prefix, "0", ["one"]):
+        found = look(root)
+        assert len(found.holders or []) == 1 and "holders" not in found.reasons
+        with holding(prefix, "1", ["two"]):
+            found = look(root)
+    assert len(found.holders or []) == 1 and "2 processes" in found.reasons["holders"]
+
+
 def test_releases_state_and_last_verdict_of_an_engine(root: Path) -> None:
     paths = Paths(root)
     paths.engines.mkdir(parents=True)
@@ -222,7 +233,10 @@ def test_a_user_who_listens_100_000_times_does_not_fill_the_answer(
     found = look(root, engine_configs=[KIMI])
     assert found.listening and len(found.listening) == 1000
     assert {"address": "0.0.0.0", "port": KIMI["port"], "owners": []} in found.listening
-    assert "5001 sockets" in found.reasons["listening"]
+    assert "not complete: 5001" in found.reasons["listening"]
+    monkeypatch.setattr(sockets, "listeners", lambda *_, **__: [*many[:999], ours])
+    found = look(root, engine_configs=[KIMI])
+    assert len(found.listening or []) == 1000 and "listening" not in found.reasons
 
 
 @pytest.mark.parametrize(
