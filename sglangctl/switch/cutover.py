@@ -14,7 +14,7 @@ from typing import Any
 
 from sglangctl.util.values import mapping, text
 
-AUTO, GATED, PLAIN = CUTOVERS = ("auto", "gated", "plain")
+AUTO, GATED, PLAIN = "auto", "gated", "plain"
 MODULE = "lib/python3*/site-packages/sglang/srt/distributed/gated_launch.py"
 """Of a venv whose SGLang has the gate."""
 GPU_MIB = 2560
