@@ -83,6 +83,7 @@ class DesiredHost:
             "engine_configs": [json.loads(render.engine_json(one.spec)) for one in self.engines],
             "host_config": json.loads(render.host_json(self.spec)),
             "plan": [engine.name for engine in self.engines],
+            "environments": {engine.name: engine.venv.path for engine in self.engines},
             "paths": sorted(
                 {*PLACES, *(path for one in self.engines for path in host_folders(one.name))}
             ),

@@ -6,7 +6,8 @@ wanted sha256 or null}, "paths": [for their disks], "users": [names], "dists": {
 "programs": [names], "venvs": {path: the python that would make it},
 "kernels": {engine: {venv, sm}},
 "engines": [names], "engine_configs": [objects as in /etc/sglangctl/engines], "host_config": object
-as in host.json, "plan": engine's name or a list, "policy": declared|engines|all, "preflight":
+as in host.json, "plan": engine's name or a list, "environments": {engine: the venv of the release that
+would be switched to}, "policy": declared|engines|all, "preflight":
 [engines' names], "takes": {engine: {was: name or null, gone: [names]}} for what its switch takes the place of,
 "stop" and "remove": [engines' names] whose stop or removal is to be planned,
 configured or not}.

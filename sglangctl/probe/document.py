@@ -121,6 +121,7 @@ def parse_request(text: str) -> dict[str, Any]:
         "engine_configs": list,
         "host_config": dict,
         "plan": (str, list),
+        "environments": dict,
         "policy": str,
         "stop": list,
         "remove": list,
@@ -414,7 +415,7 @@ def _cutover(
     """How its switch would change over, as far as it can be told before the release is staged."""
     from sglangctl.switch import cutover_facts
 
-    venv = text(mapping(mapping(request.get("kernels")).get(engine.name)).get("venv"))
+    venv = text(mapping(request.get("environments")).get(engine.name))
     flags = f"{paths.current(engine.name)}/flag-"
     shipped = [Path(one).name for one in request.get("files", {}) if one.startswith(flags)]
     return cutover_facts.chosen(engine, plan, venv, shipped, paths).to_json()

@@ -36,6 +36,13 @@ def bare(desired: DesiredHost, **more: Any) -> dict[str, Any]:
     }
 
 
+def test_the_venv_of_every_engine_is_named_for_the_plan_of_its_switch() -> None:
+    entry = only(load(engine_text("flags: {device: cpu}\n")))
+    assert entry.spec is not None, entry.errors
+    request = make(entry.spec).request
+    assert list(request["environments"].values()) == list(request["venvs"])
+
+
 def test_a_host_that_has_everything(desired: DesiredHost) -> None:
     assert subject.lacks(bare(desired), desired) == []
     assert subject.notes(bare(desired), ["strict"]) == []

@@ -12,7 +12,8 @@ from pathlib import Path
 import pytest
 
 from roles.remote import program
-from sglangctl import cli
+from sglangctl import cli, free
+from sglangctl.free.model import Plan, UnitStep
 from sglangctl.gpu import gpus
 from sglangctl.probe import document as probe
 from sglangctl.probe import machine
@@ -318,3 +319,19 @@ def test_a_file_system_that_counts_no_inodes_is_not_out_of_them(tmp_path: Path) 
     """btrfs says 0 of 0, as /proc does."""
     assert machine.disk("/proc")["free_inodes"] is None
     assert machine.disk(str(tmp_path))["free_inodes"] > 0
+
+
+def test_the_gate_is_looked_for_in_the_venv_of_the_release_that_is_planned(
+    root: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Of every engine, also of one whose kernel nobody looks after (`device: cpu`)."""
+    unit = KIMI["unit"]
+    step = UnitStep(unit, "ours", "itself", "active", "enabled", False, (7,), (), "no", "")
+    made = Plan("kimi", "declared", True, (0,), units_to_stop=(step,))
+    monkeypatch.setattr(free, "plan", lambda *_, **__: made)
+    (root / "v/bin").mkdir(parents=True)
+    asked = {"engine_configs": [KIMI], "plan": ["kimi"]}
+    without = look(root, **asked, environments={"kimi": "/v"}).plans["kimi"]["cutover"]
+    assert without["kind"] == "plain" and "has no gate" in without["reason"]
+    unknown = look(root, **asked, environments={"kimi": "/other"}).plans["kimi"]["cutover"]
+    assert "has no gate" not in unknown["reason"]
