@@ -61,9 +61,11 @@ def table(world: World) -> Iterator[str]:
 def next_step(kept: Kept) -> str:
     """What to do where the engine's own setting is not right; "" where nothing is to be done."""
     first, *others = kept.result.arms
-    if first.outcome in (RIGHT, NOT_POSSIBLE) or kept.entry.get("device") == "cpu":
+    if first.outcome == RIGHT or kept.entry.get("device") == "cpu":
         return ""
     without = [arm for arm in others if not peer_to_peer(arm.environment)]
     if any(arm.outcome == RIGHT for arm in without):
         return UNTIL_THEN.format(kept.engine)
+    if first.outcome == NOT_POSSIBLE:
+        return ""  # its sentence says why
     return EVERYWHERE if without or not peer_to_peer(first.environment) else ""
