@@ -250,7 +250,7 @@ def _about_engines(found: Probe, part: _Parts, request: Mapping[str, Any], paths
     listeners = part("listening", sockets.listeners)
     ends = _ends(listeners or (), engines)
     if len(ends) > MOST_LISTENING:
-        found.reasons["listening"] = f"not complete: {len(ends)} addresses are listened at"
+        found.reasons["listening"] = f"not complete: {len(ends)} listening addresses"
         ends = ends[:MOST_LISTENING]
     looked = holders.survey(port for port, _ in ends)
     found.gpus = None if looked.reading.gpus is None else [asdict(g) for g in looked.reading.gpus]

@@ -298,7 +298,7 @@ def _bring_up(
     if way is not None:
         engine = gate.in_slot(engine, way)
         if way.waits and slots.has_own_unit(engine.name):
-            say(f"{engine.unit} is started anew: systemd has a unit of the engine's own name")
+            say(f"{engine.unit} is started again: systemd has a unit of the engine's own name")
             live.end(engine)
             way = replace(way, port=0)
             state = replace(state, gate=way.document())

@@ -1,9 +1,11 @@
 import os
+import resource
 import stat
 from pathlib import Path
 
 import pytest
 
+from sglangctl.proc import as_user
 from sglangctl.state import files
 
 
@@ -89,3 +91,11 @@ def test_whether_a_file_can_be_made(tmp_path: Path) -> None:
     assert list(tmp_path.iterdir()) == []
     assert files.no_room(tmp_path / "missing") == "No such file or directory"
     assert files.no_room(Path("/proc")) is not None
+
+
+def test_a_file_that_can_be_made_and_not_written_has_no_room(tmp_path: Path) -> None:
+    def limited() -> str | None:
+        resource.setrlimit(resource.RLIMIT_FSIZE, (4096, 4096))
+        return files.no_room(tmp_path)
+
+    assert as_user.within(20, limited) == "File too large"
