@@ -9,6 +9,9 @@ from sglangctl.free.model import Plan, Situation
 from sglangctl.holders.classes import ENGINE, FOREIGN
 from sglangctl.proc import open_files
 
+NAMED = 20
+"""Processes that one note names."""
+
 
 def of(plan: Plan, situation: Situation) -> tuple[str, ...]:
     """The notes of a plan, each once."""
@@ -18,19 +21,22 @@ def of(plan: Plan, situation: Situation) -> tuple[str, ...]:
 def by_hand(plan: Plan, situation: Situation) -> list[int]:
     """Processes of the plan that nothing can start again: without a service and a container."""
     refused = {refusal.pid for refusal in plan.refused if refusal.class_ == ENGINE}
+    ended = {holder.identity for holder in plan.processes_to_end}
     return sorted(
         holder.pid
         for holder in situation.holders
-        if (holder in plan.processes_to_end and holder.class_ in (ENGINE, FOREIGN))
+        if (holder.identity in ended and holder.class_ in (ENGINE, FOREIGN))
         or holder.pid in refused
         if not model.is_a_service(holder.system_unit or "") and not holder.container
     )
 
 
 def _notes(plan: Plan, situation: Situation) -> Iterator[str]:
-    pids = ", ".join(map(str, by_hand(plan, situation)))
+    pids = by_hand(plan, situation)
     if pids:
-        yield f"started by hand, without a unit of their own ({pids}): nothing to go back to"
+        named = ", ".join(map(str, pids[:NAMED]))
+        named += f" and {len(pids) - NAMED} more" if len(pids) > NAMED else ""
+        yield f"started by hand, without a unit of their own ({named}): nothing to go back to"
     for step in plan.units_to_stop:
         for trigger in step.triggered_by:
             yield (

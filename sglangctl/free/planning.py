@@ -34,14 +34,17 @@ def make(situation: Situation, policy: str = "declared", stop: bool = False) -> 
     stopped = {step.unit for step in steps}
     boxes = _containers(situation, blocking)
     boxed = {box.id for box in boxes}
+    # Where the engine itself is on these GPUs too, freeing them has to stop that first.
+    ours = any(holder.class_ == OURS for holder in blocking)
     processes = []
     for holder in situation.holders:
         covered = holder.system_unit in stopped or holder.container in boxed
-        if covered or holder in kept:
+        blocks = in_the_way(holder, targets)
+        if covered or (blocks and is_kept(holder, situation, targets)):
             continue
-        if holder in blocking and holder.class_ not in allowed:
-            refused.append(_refusal(holder, situation))
-        elif holder.class_ == REPLACED or (holder in blocking and holder.class_ in allowed):
+        if blocks and holder.class_ not in allowed:
+            refused.append(_refusal(holder, situation, ours))
+        elif holder.class_ == REPLACED or (blocks and holder.class_ in allowed):
             # A `replaced` orphan is ended also where it uses no GPU: it may hold the port.
             processes.append(holder)
     processes += _port_owners(situation, processes, allowed)
@@ -88,11 +91,12 @@ def _port_owners(
     """Parts of an engine that is ended anyway which use no GPU and hold the port (vLLM's
     API servers survive their parent): same session, same user, recognised as an engine."""
     families = {(holder.session, holder.uid) for holder in processes}
+    ended = {holder.identity for holder in processes}
     return [
         holder
         for holder in situation.holders
         if holder.ports
-        and holder not in processes
+        and holder.identity not in ended
         and holder.class_ == ENGINE
         and ENGINE in allowed
         and (holder.session, holder.uid) in families
@@ -281,19 +285,19 @@ def _containers(situation: Situation, blocking: Sequence[Holder]) -> list[Contai
     return steps
 
 
-def _refusal(holder: Holder, situation: Situation) -> Refusal:
+def _refusal(holder: Holder, situation: Situation, ours: bool) -> Refusal:
     return Refusal(
         class_=holder.class_,
         who=holder.title,
         reason=holder.reason,
-        allow=_allow(holder, situation),
+        allow=_allow(holder, situation, ours),
         pid=holder.pid,
         unit=holder.unit,
         gpus=holder.uses,
     )
 
 
-def _allow(holder: Holder, situation: Situation) -> str:
+def _allow(holder: Holder, situation: Situation, ours: bool) -> str:
     """The exact command or inventory line that would allow it to be ended: a deploy shows this too,
     and has no such options."""
     name = situation.engine.name
@@ -310,9 +314,6 @@ def _allow(holder: Holder, situation: Situation) -> str:
             f"or stop {other} first: sglangctl stop {other}"
         )
     policy = "engines" if holder.class_ == ENGINE else "all"
-    # Where the engine itself is on these GPUs too, freeing them has to stop that first.
-    targets = targets_of(situation)
-    ours = any(one.class_ == OURS and in_the_way(one, targets) for one in situation.holders)
     stop = " --stop" if ours else ""
     command = f"on the host: sglangctl free {name}{stop} --policy {policy}"
     if holder.container:

@@ -469,8 +469,18 @@ def test_a_plan_leaves_its_own_unit_alone_unless_it_is_told() -> None:
 
 
 def test_a_user_with_many_processes_fills_neither_the_screen_nor_the_answer() -> None:
-    """Anybody can open a GPU in 30,000 processes."""
-    made = plan(*(holder(pid, "foreign") for pid in range(5, 2005)), units=(GONE,))
-    lines = plan_lines(made)
-    assert len(lines) < 120 and "  and 1950 more" in lines
-    assert len(plan_document(made)["refused"]) == 200 and len(made.refused) == 2000
+    """Anybody can open a GPU in 30,000 processes, and call them like an engine."""
+    for class_ in ("foreign", "engine"):
+        made = plan(*(holder(pid, class_) for pid in range(5, 2005)), units=(GONE,))
+        lines = plan_lines(made)
+        assert len(lines) < 120 and "  and 1950 more" in lines
+        assert max(map(len, lines)) < 500
+        assert len(plan_document(made)["refused"]) == 200 and len(made.refused) == 2000
+
+
+@pytest.mark.timeout(30)
+@pytest.mark.parametrize(("policy", "ended"), [("declared", 0), ("all", 30_000)])
+def test_a_plan_does_not_compare_each_process_with_each(policy: str, ended: int) -> None:
+    """2,000 took 6 s of a processor: anybody could keep a host from its deploys."""
+    made = plan(*(holder(pid, "foreign") for pid in range(5, 30_005)), policy=policy)
+    assert len(made.processes_to_end) == ended and len(made.refused) == 30_000 - ended
