@@ -9,7 +9,7 @@ from pathlib import Path
 
 from sglangctl.util.errors import Unusable
 
-NAME = re.compile(r"[a-z0-9-]{1,40}")
+NAME = re.compile(r"[a-z0-9][a-z0-9-]{0,39}")
 OWN_USER = "sglang-provision"
 """The comment (GECOS) of a user that we made: nobody else's is ever deleted."""
 
@@ -120,5 +120,5 @@ def linked(name: str, link: str, paths: Paths) -> str | None:
 def checked_name(name: str) -> str:
     """`name` if it can be an engine's name; Unusable for anything else (it becomes a path)."""
     if not NAME.fullmatch(name):
-        raise Unusable(f"{name!r} is not an engine's name (a-z, 0-9 and -, at most 40)")
+        raise Unusable(f"{name!r} is not an engine's name (a-z, 0-9 and -, at most 40, - not first)")
     return name

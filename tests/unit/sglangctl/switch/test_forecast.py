@@ -130,10 +130,11 @@ def test_an_engine_without_a_configuration_is_looked_at_too(paths: Paths) -> Non
     assert planned(found.removals["kimi"]["lines"]) == [str(paths.units / "sglang-kimi.service")]
 
 
+@pytest.mark.parametrize("name", ["../x", "-x", "x_a", ""])
 @pytest.mark.parametrize("key", ["stop", "remove"])
-def test_a_name_that_is_none_is_refused(key: str, paths: Paths) -> None:
+def test_a_name_that_is_none_is_refused(key: str, name: str, paths: Paths) -> None:
     with pytest.raises(Unusable, match="is not an engine's name"):
-        document.probe(document.parse_request(json.dumps({key: ["../x"]})), paths)
+        document.probe(document.parse_request(json.dumps({key: [name]})), paths)
 
 
 @pytest.fixture
