@@ -126,9 +126,9 @@ _ALL = (
     ),
     Cause(
         "nccl-error",
-        "NCCL could not set up or use the connection between the GPUs",
-        "set NCCL_DEBUG=INFO once and read its first WARN; check the socket interface that NCCL "
-        "was told to use, then try the NCCL profile `safe`",
+        "NCCL or gloo could not set up or use the connection between the ranks",
+        "set NCCL_DEBUG=INFO once and read its first WARN; check the socket interface that "
+        "NCCL or gloo was told to use, then try the NCCL profile `safe`",
     ),
     Cause(
         "nccl-timeout",

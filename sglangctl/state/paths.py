@@ -120,5 +120,7 @@ def linked(name: str, link: str, paths: Paths) -> str | None:
 def checked_name(name: str) -> str:
     """`name` if it can be an engine's name; Unusable for anything else (it becomes a path)."""
     if not NAME.fullmatch(name):
-        raise Unusable(f"{name!r} is not an engine's name (a-z, 0-9 and -, at most 40, - not first)")
+        raise Unusable(
+            f"{name!r} is not an engine's name (a-z, 0-9 and -, at most 40, - not first)"
+        )
     return name

@@ -55,6 +55,13 @@ SIGNATURES += caused(
         H200,
     ),
     raised(
+        "Unable to find address for",
+        "RuntimeError: [enforce fail at /__w/pytorch/pytorch/third_party/gloo/gloo/transport/tcp/"
+        "device.cc:84] ifa != nullptr. Unable to find address for: nowhere0",
+        CPU,
+        r"gloo.*Unable to find address for",
+    ),
+    raised(
         "NCCL error",
         "RuntimeError: NCCL error: invalid usage (run with NCCL_DEBUG=WARN for details)",
         H200,
