@@ -10,7 +10,9 @@ from __future__ import annotations
 import os
 import pwd
 import shutil
+import signal
 import subprocess
+import tempfile
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
@@ -32,6 +34,8 @@ END_S = 30.0
 """For tar to end, when all that it has given was taken."""
 CHANGED = 1
 """tar's exit status where a file changed while it was read."""
+SAID = 4096
+"""Bytes of its complaints that are read."""
 
 
 @dataclass(frozen=True)
@@ -133,13 +137,16 @@ def with_their_rights(old: str, new: str, source: Path, target: Path) -> None:
     give = [*_with_rights_of(reader), "tar", "-C", str(source), "-cSf", "-", "."]
     take = [*_with_rights_of(writer), "tar", "-C", str(target), "-xpf", "-"]
     environment = {**os.environ, **command.PLAIN}
-    with subprocess.Popen(
-        give,
-        stdin=subprocess.DEVNULL,
-        stdout=subprocess.PIPE,
-        stderr=subprocess.DEVNULL,
-        env=environment,
-    ) as giving:
+    with (
+        tempfile.TemporaryFile() as words,
+        subprocess.Popen(
+            give,
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.PIPE,
+            stderr=words,
+            env=environment,
+        ) as giving,
+    ):
         try:
             taken = subprocess.run(
                 take,
@@ -155,11 +162,18 @@ def with_their_rights(old: str, new: str, source: Path, target: Path) -> None:
             raise Failed(f"it was not copied within {error.timeout:g} s") from None
         finally:
             giving.kill()  # nothing where it has ended
-    if taken.returncode != 0:
-        said = taken.stderr.decode("utf-8", "backslashreplace").strip().splitlines()
-        raise Failed((said or ["tar failed"])[0])
-    if status not in (0, CHANGED):
-        raise Failed(f"user {old} cannot read all of it")
+        words.seek(0)
+        said = words.read(SAID)
+    # Each may have failed because the other did: the cause is told.
+    refused = taken.returncode != 0
+    if status not in (0, CHANGED) and not (refused and status == -signal.SIGPIPE):
+        raise Failed(f"user {old} cannot read all of it ({_first(said)})")
+    if refused:
+        raise Failed(_first(taken.stderr))
+
+
+def _first(said: bytes) -> str:
+    return (said.decode("utf-8", "backslashreplace").strip().splitlines() or ["tar failed"])[0]
 
 
 def _entry(user: str) -> pwd.struct_passwd:

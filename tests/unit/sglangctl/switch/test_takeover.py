@@ -105,6 +105,23 @@ def test_weights_and_what_cannot_be_copied_are_said_and_fail_nothing(
     assert "accepted.json is not handed over" in said[-1], "the new engine has no folder"
 
 
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root has rights to give up")
+def test_a_folder_that_its_user_cannot_read_is_said() -> None:
+    """What was said was that an empty stream is no archive."""
+    base, said = Path(tempfile.mkdtemp(dir="/var/tmp")), list[str]()
+    try:
+        base.chmod(0o755)
+        for name, mode in (("old", 0o700), ("kimi", 0o755)):
+            (base / "var/cache/sglang" / name).mkdir(parents=True)
+            (base / "var/cache/sglang" / name).chmod(mode)
+        (base / "var/cache/sglang/old/kernel.so").write_text("compiled")
+        users = replace(OLD, user="daemon"), replace(KIMI, user="nobody")
+        hand_over(*users, Paths(base), said.append)
+        assert "user daemon cannot read all of it" in said[0] and "ermission denied" in said[0]
+    finally:
+        shutil.rmtree(base)
+
+
 @pytest.mark.parametrize("kind", [Stopped, Cancelled])
 def test_a_stop_while_caches_are_copied_ends_the_switch(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, kind: type[Ended]
