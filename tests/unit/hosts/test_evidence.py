@@ -63,6 +63,13 @@ def test_outcomes_reasons_and_measurements_are_kept(tmp_path: Path) -> None:
     assert "no GPU here" in left_out["why"]
 
 
-@pytest.mark.parametrize("argument", [("-k", "good"), ("test_it.py::test_good",), ("--co",)])
+@pytest.mark.parametrize(
+    "argument",
+    [
+        ("-k", "good"),
+        pytest.param(("test_it.py::test_good",), marks=pytest.mark.slow),
+        pytest.param(("--co",), marks=pytest.mark.slow),
+    ],
+)
 def test_a_selection_is_no_evidence(tmp_path: Path, argument: tuple[str, ...]) -> None:
     assert run(tmp_path, *argument) == []

@@ -174,7 +174,7 @@ WRONG = "prot: 1, model: {path: relative}, nccl: {overrides: {NCCL_PROTO: x}}"
 @pytest.mark.parametrize(
     ("deploy", "body", "goes_on"),
     [
-        ("stop", f"{WRONG_FILES}, {WRONG}", True),
+        pytest.param("stop", f"{WRONG_FILES}, {WRONG}", True, marks=pytest.mark.slow),
         pytest.param("remove", f"{WRONG_FILES}, {WRONG}", True, marks=pytest.mark.slow),
         pytest.param("verify", WRONG_FILES, True, marks=pytest.mark.slow),
         pytest.param("verify", WRONG, False, marks=pytest.mark.slow),
@@ -283,6 +283,7 @@ def key_file(path: Path, passphrase: str | None = None) -> Path:
     return path
 
 
+@pytest.mark.slow
 def test_a_key_of_one_host_does_not_end_the_run(desk: Desk) -> None:
     key_file(desk.folder / "locked", "secret-phrase")
     (desk.folder / "no_key").write_text("ssh-ed25519 AAAA someone\n")

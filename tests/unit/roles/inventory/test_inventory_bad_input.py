@@ -326,7 +326,7 @@ def test_rules_between_keys_are_told_once_the_keys_are_right() -> None:
         ("hosts: {h: {x: .inf}}\n", "finite"),
         ("? [a]\n: 1\n", "key"),
         ("hosts:\n  \x07\n", "U+0007"),
-        ("hosts: " + "[" * 5000, "deep"),
+        pytest.param("hosts: " + "[" * 5000, "deep", marks=pytest.mark.slow),
         ("hosts: {h: 1}\n---\nhosts: {}\n", "YAML"),
         ("hosts: *nothing\n", "hosts.yml:1: "),
         ('hosts:\n  h: !!bool "x"\n', '"bool"'),

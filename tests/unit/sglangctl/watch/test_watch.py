@@ -172,7 +172,10 @@ def test_a_failed_start_has_its_cause_and_the_command_s_status(root: Path, port:
     assert verdict["t"] - exit_event["t"] <= 2.0
 
 
-@pytest.mark.parametrize("title", ["sglang::scheduler_TP1", "sglang::detokenizer"])
+@pytest.mark.parametrize(
+    "title",
+    ["sglang::scheduler_TP1", pytest.param("sglang::detokenizer", marks=pytest.mark.slow)],
+)
 def test_a_killed_child_is_failed_within_two_seconds(root: Path, port: int, title: str) -> None:
     log = log_of(root)
     with running(port, "--ranks", "2", log=log) as engine, watching("--pid", str(engine.pid)) as w:
