@@ -81,4 +81,4 @@ class Assessment:
 
     def as_dict(self) -> dict[str, Any]:
         """The JSON form: fields of a `verdict` event and of `replay`."""
-        return asdict(self)
+        return {**asdict(self), "evidence": list(self.evidence)}

@@ -6,6 +6,7 @@ from typing import Any
 
 import pytest
 
+from sglangctl.startup.assessment import Assessment
 from sglangctl.state.paths import Paths
 from sglangctl.switch import outcome
 from sglangctl.systemd.unit import Unit
@@ -98,3 +99,11 @@ def test_the_end_of_a_start(
     ended = outcome.follow(ENGINE, Paths(tmp_path), lambda _: None, "a" * 32, lambda: now, sleep)
     assert ended.word == word
     assert at <= now <= at + 5
+
+
+def test_a_failure_at_the_gate_has_the_evidence_of_the_verdict_that_was_just_made() -> None:
+    """It was dropped: the watch's journal has a list there, the verdict in memory had a tuple."""
+    event = {"phase": "connecting", "outcome": "failed", "cause": "unknown", "evidence": ["log: x"]}
+    made = Assessment.of_event(event)
+    assert made is not None
+    assert outcome.of_verdict(ENGINE, made.as_dict(), None).evidence == ["log: x"]
