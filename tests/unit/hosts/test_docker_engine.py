@@ -98,6 +98,7 @@ def test_a_pid_that_another_program_got_meanwhile_is_not_killed(checkout: Checko
         other.wait()
 
 
+@pytest.mark.slow
 def test_an_engine_that_ends_at_once_is_an_error_with_its_last_words(checkout: Checkout) -> None:
     checkout.program(
         "dockerd", "#!/bin/sh\necho 'failed to mount overlay: no such device'\nexit 1\n"

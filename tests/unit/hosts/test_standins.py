@@ -168,6 +168,7 @@ def test_vllm_that_ignores_sigterm(machine: Machine) -> None:
     assert {"VLLM::EngineCore", "VLLM::Worker"} <= set(run.session().values())
 
 
+@pytest.mark.slow
 def test_vllm_engine_core_killed(machine: Machine) -> None:
     run = machine.vllm(START_S="0.1", ENGINE_DEAD_S="1.0", WORKER_DEAD_S="0.1")
     run.until(lambda: run.serves(), "serving")

@@ -88,6 +88,7 @@ def desk(tmp_path: Path) -> Desk:
     return Desk(tmp_path)
 
 
+@pytest.mark.slow
 def test_all_mistakes_of_all_hosts_come_before_the_first_connection(desk: Desk) -> None:
     # Nothing listens there: the connection alone would say nothing of the mistakes.
     desk.write(
@@ -121,6 +122,7 @@ def test_only_the_wrong_host_is_left_out_and_it_is_in_the_report(desk: Desk) -> 
     assert 'did you mean "port"?' in hosts["wrong"]["messages"][0]
 
 
+@pytest.mark.slow
 def test_a_run_that_reaches_no_host_has_a_report_and_a_last_screen(desk: Desk) -> None:
     away = "ssh: {hostname: 127.0.0.1, port: 1}"
     desk.write(

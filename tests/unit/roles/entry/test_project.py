@@ -66,6 +66,7 @@ def test_both_commands_hand_it_on(
     assert seen["env"]["SGLANG_INVENTORY"] == str(elsewhere / "fleet.yml")
 
 
+@pytest.mark.slow
 def test_a_relative_inventory_is_found_from_another_folder(
     elsewhere: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
 ) -> None:

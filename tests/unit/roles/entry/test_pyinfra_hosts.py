@@ -85,6 +85,7 @@ def test_without_an_inventory_it_says_which_example_to_copy(tmp_path: Path) -> N
     assert "Traceback" not in done.stderr
 
 
+@pytest.mark.slow
 def test_a_file_that_cannot_be_used_is_one_sentence(tmp_path: Path, inventory) -> None:
     done = pyinfra(tmp_path, "debug-inventory", SGLANG_INVENTORY=inventory("hosts: [\n"))
     assert done.returncode == 1
@@ -95,6 +96,7 @@ def test_a_file_that_cannot_be_used_is_one_sentence(tmp_path: Path, inventory) -
     assert "gone.yml does not exist" in done.stderr
 
 
+@pytest.mark.slow
 def test_a_host_that_cannot_be_named_fails_alone(tmp_path: Path, inventory) -> None:
     # pyinfra ends the whole run on a connector that it does not know.
     path = inventory(

@@ -221,6 +221,7 @@ def test_ready(bench: Bench) -> None:
     assert clients["changed"] is False
 
 
+@pytest.mark.slow
 def test_a_long_proof_gives_signs_of_life(bench: Bench) -> None:
     bench.monkeypatch.setattr(steps, "HEARTBEAT_S", 0.2)
     bench.case["slow"] = 1.0
@@ -286,6 +287,7 @@ def test_a_unit_that_was_stopped_meanwhile(bench: Bench) -> None:
     assert "sglangctl logs kimi" in done.text
 
 
+@pytest.mark.slow
 def test_a_start_that_takes_too_long_without_a_watch(bench: Bench) -> None:
     bench.case["unit"] = {**UNIT, "watch": "failed"}
     bench.monkeypatch.setattr(follow, "LATE_S", 0.0)
@@ -354,6 +356,7 @@ def test_an_unreachable_host_is_in_the_report(bench: Bench) -> None:
     assert found[HOST]["outcome"] == "ok" and found[HOST]["engines"][0]["outcome"] == "ready"
 
 
+@pytest.mark.slow
 def test_a_lost_api_key_leaves_the_engine_s_own_proof_alone(bench: Bench) -> None:
     serve(bench.journal())
     lost = Secret("", missing="environment variable K is not set on the controller")

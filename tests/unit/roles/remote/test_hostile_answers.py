@@ -207,6 +207,7 @@ def test_json_that_no_probe_writes(text: str) -> None:
         HostProbe().process([text])
 
 
+@pytest.mark.slow
 def test_more_parts_than_a_probe_has() -> None:
     """16 MB in the right shape took 50 to 100 s of the controller, in which all hosts waited."""
     good = whole([])

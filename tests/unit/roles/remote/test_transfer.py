@@ -62,6 +62,7 @@ def test_a_download_that_stalls_ends(tmp_path: Path) -> None:
         host(get=get).fetch("/there", tmp_path / "x.whl")
 
 
+@pytest.mark.slow
 def test_a_slow_one_that_moves_does_not(tmp_path: Path) -> None:
     wheel = tmp_path / "x.whl"
     wheel.write_bytes(b"x" * 8)

@@ -88,6 +88,7 @@ def test_a_world_is_as_fast_as_its_slowest_rank_and_has_no_size_that_one_lacks()
     assert found["sizes"] == [[4, 3.0]]
 
 
+@pytest.mark.slow
 def test_a_stopped_rank_is_a_hang_and_nothing_of_it_is_left() -> None:
     began = time.monotonic()
     (hung, right) = worlds(run("stop,1", "", worlds=(2,), limit_s=2.0))

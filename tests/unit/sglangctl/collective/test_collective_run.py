@@ -93,6 +93,7 @@ def test_a_right_result_is_measured_as_the_engine_s_user_and_kept(root: Path, po
     assert runner.given["environment"]["CUDA_VISIBLE_DEVICES"] == "0,1"
 
 
+@pytest.mark.slow
 def test_each_outcome_s_exit_status(
     root: Path, port: int, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -77,6 +77,7 @@ def test_the_median_is_not_moved_by_one_pause() -> None:
     assert spread([0.01, 0.01]) is None and quantile([], 0.5) is None
 
 
+@pytest.mark.slow
 def test_every_request_has_a_beginning_of_its_own_and_all_its_tokens() -> None:
     with serving(Engine(words=WORDS, token_delay_s=0.005)) as engine:
         load = measure(Endpoint("127.0.0.1", engine.port), "tiny", WANTED)
@@ -147,6 +148,7 @@ def test_another_model_or_release_is_not_compared(config: EngineConfig) -> None:
     assert accepted.last(config, paths) is not None
 
 
+@pytest.mark.slow
 def test_a_load_that_cannot_be_kept_is_measured_and_says_why(
     config: EngineConfig, monkeypatch: pytest.MonkeyPatch
 ) -> None:

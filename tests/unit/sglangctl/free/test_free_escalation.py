@@ -91,6 +91,7 @@ def test_one_that_ignores_sigterm_is_killed_after_its_limit(prefix: str) -> None
         assert [one.how for one in result.ended] == ["SIGKILL"]
 
 
+@pytest.mark.slow
 def test_a_wait_for_processes_and_for_gpus_is_not_silent(
     prefix: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:

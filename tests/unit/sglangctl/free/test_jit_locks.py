@@ -215,6 +215,7 @@ def test_a_folder_that_became_a_link_is_not_followed(tmp_path: Path) -> None:
     assert (tmp_path / "away/lock").exists()
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("everything_is_seen")
 def test_folders_as_deep_as_they_like(tmp_path: Path) -> None:
     """2,500 nested folders: deeper than Python's stack. The lock beside them is still found."""

@@ -212,6 +212,7 @@ def test_a_cache_that_root_sees_and_its_user_does_not_is_closed() -> None:
     assert "`environment`" in found.fix and "chown" not in found.fix
 
 
+@pytest.mark.slow
 def test_mutated_answers_are_findings_too() -> None:
     """An environment's packages write them."""
     odd: tuple[Any, ...] = (

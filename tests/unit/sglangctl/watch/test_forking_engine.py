@@ -53,6 +53,7 @@ def engine() -> Iterator[int]:
         os.killpg(main.pid, signal.SIGKILL)
 
 
+@pytest.mark.slow
 def test_ranks_that_fork_all_the_time(engine: int) -> None:
     startup, collector = Startup(), Collector()
     startup.feed(launch(tensor_parallel=2))

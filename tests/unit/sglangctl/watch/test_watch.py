@@ -216,6 +216,7 @@ def test_a_stopped_rank_is_named_and_comes_back(root: Path, port: int) -> None:
         waiting.until(lambda: events(root, "verdict")[-1]["outcome"] in ("ready", "serving"))
 
 
+@pytest.mark.slow
 def test_a_hang_that_no_process_shows(root: Path, port: int) -> None:
     log = log_of(root)
     with running(port, log=log) as engine, watching("--pid", str(engine.pid)):
@@ -245,6 +246,7 @@ def test_a_watch_that_is_killed_goes_on_where_it_was(root: Path, port: int) -> N
     assert len(events(root, "launch")) == 1
 
 
+@pytest.mark.slow
 def test_two_watches_of_one_engine(root: Path, port: int) -> None:
     with running(port) as engine, watching("--pid", str(engine.pid)):
         until(root, "serving")
@@ -358,6 +360,7 @@ def test_twenty_starts_or_64_mib_are_kept(root: Path) -> None:
     assert len(opened(101)) == 3  # the new one, the one before, and the one of 63 MiB
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "piece", ['{"choices": 5}', '{"usage": {"completion_tokens": 1%s}}' % ("0" * 400)]
 )
@@ -456,6 +459,7 @@ def test_a_configuration_of_before_the_clock_was_put_back_is_read(
     assert anew == ["future", "calm"]
 
 
+@pytest.mark.slow
 def test_status_goes_to_systemd(root: Path, port: int, tmp_path: Path) -> None:
     import socket
 
