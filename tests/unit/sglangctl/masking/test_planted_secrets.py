@@ -311,13 +311,17 @@ def test_nor_percent_encoded(form: str) -> None:
         assert PLANTED not in seen
 
 
-@pytest.mark.parametrize("secret", SHAPES)
 @pytest.mark.parametrize(
-    "around", ["~~", "x ~~ y", "'~~'", 'x="~~"', "x: ~~, y", "http://h/?x=~~&y=1"]
+    ("secret", "around"),
+    [(BASE64, "~~")]  # only a line alone
+    + [
+        (secret, around)
+        for secret in SHAPES
+        for around in ("~~", "x ~~ y", "'~~'", 'x="~~"', "x: ~~, y", "http://h/?x=~~&y=1")
+        if secret != BASE64
+    ],
 )
 def test_a_secret_of_a_known_shape_does_not_get_out(secret: str, around: str) -> None:
-    if secret == BASE64 and around != "~~":
-        pytest.skip("a line alone")
     for seen in views(around.replace("~~", secret)):
         assert secret.removeprefix("Bearer ")[8:] not in seen
 

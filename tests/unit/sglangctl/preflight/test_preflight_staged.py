@@ -129,11 +129,19 @@ def test_an_engine_without_a_parser_is_said_to_be_none(ask: Any) -> None:
     assert answer["error"] == "unknown" and "prepare_server_args" in answer["text"]
 
 
-@pytest.mark.skipif(os.geteuid() == 0, reason="root writes everywhere")
-def test_a_closed_cache(ask: Any, tmp_path: Path) -> None:
-    (tmp_path / "closed").mkdir(mode=0o500)
-    answer = ask(HOME=str(tmp_path / "closed/cache"))
-    assert answer["caches"]["closed"] == [str(tmp_path / "closed")]
+def test_a_closed_cache(monkeypatch: pytest.MonkeyPatch) -> None:
+    """As somebody else where the tests run as root, who writes everywhere."""
+    user = "nobody" if os.geteuid() == 0 else pwd.getpwuid(os.geteuid()).pw_name
+    for name in in_venv.CACHES:
+        monkeypatch.delenv(name, raising=False)
+    with passable() as folder:
+        closed, open_ = folder / "closed", folder / "open"
+        closed.mkdir(mode=0o555)
+        open_.mkdir()
+        open_.chmod(0o777)
+        monkeypatch.setenv("HOME", str(closed / "cache"))
+        monkeypatch.setenv("HF_HOME", str(open_ / "cache"))
+        assert as_user.ask(user, in_venv.closed_caches, 30) == [str(closed)]
 
 
 def test_a_healthy_engine_has_no_finding() -> None:
