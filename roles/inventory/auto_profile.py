@@ -103,13 +103,13 @@ def _chosen(engine: EngineSpec, seen: list[_Seen]) -> Chosen:
         # Before throughput: what NCCL refuses may be in the way of SGLang's own all-reduce, too.
         name = SAFE if SAFE in proven else next(iter(proven))
         return Chosen(name, "right; NCCL's own choices are not proven")
-    return Chosen(DEFAULT, "no profile was measured with these overrides")
+    return Chosen(DEFAULT, "no profile was measured with these overrides and flags")
 
 
 def _proven(engine: EngineSpec, seen: list[_Seen]) -> Iterator[tuple[str, _Seen]]:
     """Profile -> what was seen of it, of those that were right."""
     for name in PROFILES:
-        wanted = effective(replace(engine.nccl, profile=name).environment)
+        wanted = effective(replace(engine.nccl, profile=name).environment, engine.preflight)
         for one in seen:
             if one.outcome == RIGHT and one.arm.environment == wanted:
                 yield name, one

@@ -143,7 +143,7 @@ CONVERT = (
 
 
 def of_flags(given: Mapping[str, Any]) -> dict[str, Any]:
-    """What of the flags decides whether a model fits the GPUs, as fields of Preflight; a value that
+    """What of the flags the preflight and NCCL's arms look at, as fields of Preflight; a value that
     is none is left out (it is told where flags are looked at)."""
 
     def number(*names: str) -> float | None:
@@ -169,6 +169,10 @@ def of_flags(given: Mapping[str, Any]) -> dict[str, Any]:
         "kv_cache_dtype": str(given.get("kv-cache-dtype") or "auto"),
         "prefill_attention": _named(given, "prefill-attention-backend", "attention-backend"),
         "decode_graphs": _named(given, "cuda-graph-backend-decode"),
+        "symmetric_memory": given.get("enable-symm-mem") is True,
+        "nvls": given.get("enable-nccl-nvls") is True,
+        "cumem": given.get("moe-a2a-backend") == "deepep_v2"
+        or given.get("enable-kv-cache-sharding") is True,
         "as_stored": not any(given.get(flag) for flag in CONVERT),
     }
 

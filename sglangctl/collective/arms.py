@@ -9,14 +9,14 @@ from dataclasses import dataclass
 from typing import Any
 
 from sglangctl.state import collectives
+from sglangctl.state.config import Preflight
 from sglangctl.util.errors import Unusable
 
 SIZES = tuple(4 << power for power in range(0, 25, 2))
 """Bytes of one rank: 4 B to 64 MiB."""
 CONFIGURED, WITHOUT_P2P = "configured", "no-p2p"
 """As the engine's unit has it; and the same through host memory."""
-ENGINES_OWN = {"NCCL_CUMEM_ENABLE": "0", "NCCL_NVLS_ENABLE": "0"}
-"""What SGLang itself sets where nothing else does (0.5.23, entrypoints/engine.py)."""
+CUMEM, NVLS = "NCCL_CUMEM_ENABLE", "NCCL_NVLS_ENABLE"
 OF_THE_UNIT = re.compile(
     r"PATH|LD_(?:LIBRARY_PATH|PRELOAD)|(?:CUDA|NCCL|GLOO|NVIDIA|TORCH_NCCL|PYTORCH)_\w+"
 )
@@ -37,23 +37,32 @@ class Arm:
         return collectives.peer_to_peer(self.environment)
 
 
-def effective(environment: Mapping[str, str]) -> dict[str, str]:
-    """nccl.env as the engine's processes come to see it."""
-    return {**ENGINES_OWN, **environment}
+def effective(environment: Mapping[str, str], settings: Preflight) -> dict[str, str]:
+    """nccl.env as the engine's processes come to see it: two variables are SGLang's own where nothing
+    sets them, and always where a flag needs them (0.5.23, entrypoints/engine.py)."""
+    found = {CUMEM: str(int(settings.cumem)), NVLS: "0", **environment}
+    if settings.symmetric_memory:
+        found[CUMEM] = "1"
+    if settings.symmetric_memory or settings.nvls:
+        found[NVLS] = "1"
+    return found
 
 
-def arms(nccl: Mapping[str, str], profiles: Mapping[str, Mapping[str, str]]) -> tuple[Arm, ...]:
+def arms(
+    nccl: Mapping[str, str], profiles: Mapping[str, Mapping[str, str]], settings: Preflight
+) -> tuple[Arm, ...]:
     """The two arms, and those of the profiles that set something else.
 
     + nccl: the variables of nccl.env
     + profiles: name -> variables that take their place
+    + settings: of the engine
     """
-    configured = effective(nccl)
+    configured = effective(nccl, settings)
     found = [
         Arm(CONFIGURED, configured),
         Arm(WITHOUT_P2P, {**configured, "NCCL_P2P_DISABLE": "1"}),
     ]
-    found += [Arm(name, effective(variables)) for name, variables in profiles.items()]
+    found += [Arm(name, effective(variables, settings)) for name, variables in profiles.items()]
     return tuple(
         arm
         for at, arm in enumerate(found)

@@ -167,13 +167,13 @@ def _measured(
 ) -> Kept:
     folder = paths.releases(engine.name) / digest
     try:
-        venv = Path(str(release.manifest(engine.name, digest, paths).get("venv")))
+        venv = release.venv(engine.name, digest, paths)
     except Failed as error:
         raise Unusable(str(error)) from None
-    python = venv / "bin/python"
+    python = Path(venv or "", "bin/python")
     nccl = read_env(folder / "nccl.env")
     unit = confined.kept(read_env(folder / "engine.env"), arms.OF_THE_UNIT)
-    found = arms.arms(nccl, profiles)
+    found = arms.arms(nccl, profiles, engine.preflight)
     device = "cpu" if engine.preflight.device == "cpu" else "cuda"
     request = arms.request(device, found, engine.tensor_parallel, limit_s)
     environment = {"NCCL_DEBUG": "WARN", **unit}

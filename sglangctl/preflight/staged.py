@@ -45,8 +45,7 @@ def findings(
 
     + ask: (engine's name, digest, environment, paths) -> what the environment says
     """
-    manifest = release.manifest(engine.name, digest, paths)
-    venv = str(manifest.get("venv"))
+    venv = release.venv(engine.name, digest, paths) or ""
     found = list(toolchain.look(engine, venv, paths.releases(engine.name) / digest))
     looked = model.look(engine, paths, remember=True)
     found += architecture.look(looked, venv)

@@ -46,8 +46,10 @@ def nccl_of(name: str, paths: Paths) -> str | None:
     own (the system's packages)."""
     live = release.link_target(name, "current", paths)
     try:
-        venv = Path(str(release.manifest(name, live or "", paths).get("venv")))
-        folders = sorted(venv.glob("lib/python3*/site-packages/nvidia_nccl_cu*.dist-info"))
+        venv = release.venv(name, live or "", paths)
+        folders = sorted(
+            Path(venv or "").glob("lib/python3*/site-packages/nvidia_nccl_cu*.dist-info")
+        )
     except (Failed, OSError, ValueError):
         return None
     found = [NCCL.fullmatch(folder.name) for folder in folders]

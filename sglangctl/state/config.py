@@ -144,6 +144,12 @@ class Preflight:
     """NCCL may copy from GPU to GPU: nothing sets NCCL_P2P_DISABLE=1."""
     custom_all_reduce: bool = True
     """SGLang may use its own all-reduce, and does not ask first whether peer-to-peer works."""
+    symmetric_memory: bool = False
+    """The flag enable-symm-mem."""
+    nvls: bool = False
+    """The flag enable-nccl-nvls."""
+    cumem: bool = False
+    """A flag has SGLang switch on NCCL_CUMEM_ENABLE where nothing else sets it."""
     pipeline_parallel: int = 1
     attention_replicas: int = 1
     """Among which DP attention shares out the ranks."""

@@ -28,6 +28,7 @@ from sglangctl.systemd import systemctl, unit_keys
 from sglangctl.systemd.unit_names import engine_unit
 from sglangctl.util import os_errors, plain_files
 from sglangctl.util.errors import Failed
+from sglangctl.util.values import text
 
 DIGEST = re.compile(r"[0-9a-f]{12,64}")
 FILES = {
@@ -302,11 +303,11 @@ def unused_venvs(paths: Paths, without: str | None = None, before: float = math.
         if folder.name == without or not NAME.fullmatch(folder.name):
             continue
         for digest in staged(folder.name, paths):
-            used.add(str(manifest(folder.name, digest, paths).get("venv")))
+            used.add(venv(folder.name, digest, paths))
     return [
-        venv
-        for venv in ownership.venvs(paths)
-        if str(venv) not in used and (venv / ownership.MARKER).stat().st_mtime < before
+        one
+        for one in ownership.venvs(paths)
+        if str(one) not in used and (one / ownership.MARKER).stat().st_mtime < before
     ]
 
 
@@ -327,6 +328,12 @@ def manifest(name: str, digest: str, paths: Paths) -> dict[str, Any]:
     return document
 
 
+def venv(name: str, digest: str, paths: Paths) -> str | None:
+    """The environment from which a release starts; None where its manifest names none. Failed as
+    `manifest`."""
+    return text(manifest(name, digest, paths).get("venv"))
+
+
 def shipped(name: str, digest: str, paths: Paths) -> list[str]:
     """The files of a release that the engine's flags name."""
     found = (paths.releases(name) / digest).glob("flag-*")
@@ -336,10 +343,10 @@ def shipped(name: str, digest: str, paths: Paths) -> list[str]:
 def venv_of(manifest: Path) -> Path | None:
     """The venv that a manifest.json names; None without one."""
     try:
-        venv = json.loads(manifest.read_text(encoding="utf-8")).get("venv")
+        named = json.loads(manifest.read_text(encoding="utf-8")).get("venv")
     except (OSError, ValueError, AttributeError):
         return None
-    return Path(venv) if isinstance(venv, str) else None
+    return Path(named) if isinstance(named, str) else None
 
 
 def all_secrets(name: str, paths: Paths) -> list[str]:
@@ -352,10 +359,10 @@ def all_secrets(name: str, paths: Paths) -> list[str]:
 
 def check_whole(name: str, digest: str, paths: Paths) -> None:
     """Failed where a release or the environment that it starts from does not exist."""
-    venv = manifest(name, digest, paths).get("venv")
-    if isinstance(venv, str) and not (paths.root / venv.lstrip("/")).is_dir():
+    wanted = venv(name, digest, paths)
+    if wanted is not None and not (paths.root / wanted.lstrip("/")).is_dir():
         raise Failed(
-            f"nothing was changed. {venv}, from which release {digest[:12]} starts, is gone: "
+            f"nothing was changed. {wanted}, from which release {digest[:12]} starts, is gone: "
             "deploy again"
         )
 

@@ -47,7 +47,7 @@ from sglangctl.switch.present import COMMITTING, here, possible, with_known
 from sglangctl.switch.takeover import Takeover, hand_over
 from sglangctl.systemd import systemctl
 from sglangctl.systemd.unit import UP, find
-from sglangctl.util import os_errors, values
+from sglangctl.util import os_errors
 from sglangctl.util.errors import Failed
 from sglangctl.weights import page_cache
 
@@ -175,7 +175,7 @@ def switch(
         raise Failed("nothing was changed. " + "\n".join(free.plan_lines(plan)), status=3)
     state = _recorded(engine, plan, record.say, paths)
     state = replace(state, to=to, policy=policy, reason=reason or None, config=config)
-    venv = values.text(release.manifest(engine.name, to, paths).get("venv"))
+    venv = release.venv(engine.name, to, paths)
     shipped = release.shipped(engine.name, to, paths)
     chosen = cutover_facts.chosen(engine, plan, venv, shipped, paths)
     if chosen.refused(engine.cutover):

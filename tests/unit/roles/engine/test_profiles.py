@@ -18,6 +18,7 @@ from sglangctl.collective.arms import effective
 from sglangctl.gpu import gpus
 from sglangctl.probe.document import as_json, probe
 from sglangctl.state import collectives
+from sglangctl.state.config import Preflight
 from sglangctl.state.paths import Paths
 from sglangctl.systemd.confined import Ended
 from tests.support.inventory_case import engine as engine_of
@@ -27,8 +28,8 @@ HUNG = {
         "ranks": 2,
         "time": "T",
         "arms": [
-            {"environment": effective({}), "outcome": "hung"},
-            {"environment": effective({"NCCL_P2P_DISABLE": "1"}), "outcome": "right"},
+            {"environment": effective({}, Preflight()), "outcome": "hung"},
+            {"environment": effective({"NCCL_P2P_DISABLE": "1"}, Preflight()), "outcome": "right"},
         ],
     }
 }
@@ -105,7 +106,7 @@ def test_what_a_host_kept_comes_through_its_probe(
     sizes = [[size, 1e-5] for size in arms.SIZES]
     right = {"step": "world", "arm": "no-p2p", "world": 2, "outcome": "right", "sizes": sizes}
     lines = "".join(json.dumps(one) + "\n" for one in (*said, right)).encode()
-    found = answers.judge(Ended(0, lines), arms.arms({}, {}), (2,))
+    found = answers.judge(Ended(0, lines), arms.arms({}, {}, Preflight()), (2,))
     key = {"driver": "580", "nccl": "2.28.9", "topology": {"gpus": [{"uuid": "U"}], "links": []}}
     collectives.store("e", {"time": "T", "ranks": 2, "key": key, **found.to_json()}, paths)
     document = as_json(probe(profiles.request([auto]), paths))

@@ -11,6 +11,7 @@ from roles.inventory.auto_profile import candidates, choose, with_profile
 from roles.inventory.model import EngineSpec
 from roles.inventory.nccl import PROFILES
 from sglangctl.collective.arms import effective
+from sglangctl.state.config import Preflight
 from tests.support.inventory_case import engine
 
 AUTO = "nccl: {profile: auto}\ntensor_parallel: 2"
@@ -19,7 +20,7 @@ AUTO = "nccl: {profile: auto}\ntensor_parallel: 2"
 def arm(
     profile: str, outcome: str = "right", us: float = 100.0, **variables: str
 ) -> dict[str, Any]:
-    environment = effective({**PROFILES[profile].environment, **variables})
+    environment = effective({**PROFILES[profile].environment, **variables}, Preflight())
     times = [[4, us / 1e6], [1 << 20, us / 1e5]] if outcome == "right" else []
     return {"name": "x", "environment": environment, "outcome": outcome, "times": times}
 
@@ -158,6 +159,28 @@ def test_what_is_compared_has_the_engine_s_overrides() -> None:
     assert list(found) == list(PROFILES)
     assert found["none"] == {"NCCL_DEBUG": "INFO"}
     assert found["latency"] == {"NCCL_P2P_LEVEL": "SYS", "NCCL_DEBUG": "INFO"}
+
+
+@pytest.mark.parametrize(
+    ("flags", "settings"),
+    [
+        ("enable-symm-mem: true", {"symmetric_memory": True}),
+        ("enable-nccl-nvls: true", {"nvls": True}),
+        ("moe-a2a-backend: deepep_v2", {"cumem": True}),
+        ("enable-kv-cache-sharding: true", {"cumem": True}),
+        ("enable-symm-mem: false", {}),
+    ],
+)
+def test_flags_that_change_nccl_s_variables(flags: str, settings: dict[str, bool]) -> None:
+    """What was measured without such a flag proves nothing of an engine with it."""
+    spec = engine(f"{AUTO}\nflags: {{{flags}}}")
+    measured = arm("latency", us=1)
+    assert choose(spec, known(arm("none"), measured)).profile == ("none" if settings else "latency")
+    own = {
+        **{"name": "x", "outcome": "right", "times": measured["times"]},
+        "environment": effective(PROFILES["latency"].environment, Preflight(**settings)),
+    }
+    assert choose(spec, known(own)).profile == "latency"
 
 
 def test_the_choice_needs_no_more_than_noise_to_stay() -> None:

@@ -28,10 +28,12 @@ from sglangctl.collective.arms import (
     request,
     worlds,
 )
+from sglangctl.state.config import Preflight
 from sglangctl.systemd.confined import Ended
 from sglangctl.util.errors import Unusable
 
-ARMS = arms({}, {})
+PLAIN = Preflight()
+ARMS = arms({}, {}, PLAIN)
 MEASURED = [[size, 1e-5 + size / 1e10] for size in SIZES]
 
 
@@ -165,15 +167,35 @@ def test_arms_have_what_sglang_sets_itself_and_none_is_run_twice() -> None:
         "safe": {"NCCL_P2P_DISABLE": "1", "NCCL_CUMEM_ENABLE": "0"},
         "latency": {"NCCL_PROTO": "LL"},
     }
-    found = arms({}, profiles)
+    found = arms({}, profiles, PLAIN)
     assert [arm.name for arm in found] == [CONFIGURED, WITHOUT_P2P, "latency"]
     assert found[0].environment == {"NCCL_CUMEM_ENABLE": "0", "NCCL_NVLS_ENABLE": "0"}
     assert [arm.peer_to_peer for arm in found] == [True, False, True]
-    (first, *others) = arms({"NCCL_P2P_DISABLE": "1", "NCCL_CUMEM_ENABLE": "1"}, profiles)
+    (first, *others) = arms({"NCCL_P2P_DISABLE": "1", "NCCL_CUMEM_ENABLE": "1"}, profiles, PLAIN)
     assert first.environment["NCCL_CUMEM_ENABLE"] == "1"
     # With the variables of the unit's file gone, not with both.
     assert [arm.name for arm in others] == ["none", "safe", "latency"]
     assert "NCCL_P2P_DISABLE" not in others[0].environment
+
+
+@pytest.mark.parametrize(
+    ("settings", "given", "cumem", "nvls"),
+    [
+        ({}, {}, "0", "0"),
+        ({}, {"NCCL_CUMEM_ENABLE": "1", "NCCL_NVLS_ENABLE": "2"}, "1", "2"),
+        # Whatever the environment says: symmetric memory needs both.
+        ({"symmetric_memory": True}, {"NCCL_CUMEM_ENABLE": "0"}, "1", "1"),
+        ({"nvls": True}, {"NCCL_NVLS_ENABLE": "0"}, "0", "1"),
+        ({"cumem": True}, {}, "1", "0"),
+        ({"cumem": True}, {"NCCL_CUMEM_ENABLE": "0"}, "0", "0"),
+    ],
+)
+def test_flags_of_sglang_that_change_nccl_s_variables(
+    settings: dict[str, bool], given: dict[str, str], cumem: str, nvls: str
+) -> None:
+    for arm in arms(given, {"none": {**given}}, Preflight(**settings)):
+        assert arm.environment["NCCL_CUMEM_ENABLE"] == cumem
+        assert arm.environment["NCCL_NVLS_ENABLE"] == nvls
 
 
 def test_a_request_is_what_the_program_reads() -> None:
