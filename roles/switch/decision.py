@@ -69,7 +69,9 @@ def decide(
     state = engine.get("state") or {}
     reasons = []
     if live is None:
-        reasons.append("no release is live yet")
+        runs = unit.get("ActiveState") in UP
+        told = "it runs, and its release is not recorded any more"
+        reasons.append(told if runs else "no release is live yet")
     elif live != wanted:
         reasons.append(f"{', '.join(changed_files) or 'the release'} changed")
     elif changed_files:

@@ -217,10 +217,12 @@ def without_journal(
         return {"notes": ["a start of it is queued: systemctl list-jobs"], "exit": 1}
     if unit.stopping:
         return {"notes": [f"it is being stopped ({unit.active}/{unit.sub})"], "exit": 1}
+    anew = f"; a watch that is started anew begins one: systemctl restart {watch_unit(engine.name)}"
     return {
         "notes": [
-            f"there is no journal of this start (the watch is {watch.active or 'unknown'}); "
-            f"ask the engine itself: sglangctl verify {engine.name}"
+            f"there is no journal of this start (the watch is {watch.active or 'unknown'})"
+            + (anew if unit.active == "active" else ""),
+            f"ask the engine itself: sglangctl verify {engine.name}",
         ],
         "exit": 2,
     }

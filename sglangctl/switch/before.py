@@ -25,6 +25,8 @@ class Before:
     containers: tuple[str, ...] = ()
     by_hand: tuple[int, ...] = ()
     """Processes to end that nothing can start again."""
+    unrecorded: bool = False
+    """Our own unit runs, and nothing says with which release: our folder was deleted."""
 
     @classmethod
     def from_json(cls, document: Any) -> Before:
@@ -44,6 +46,7 @@ class Before:
             by_hand=tuple(one for one in pids if isinstance(one, int))
             if isinstance(pids, list)
             else (),
+            unrecorded=found.get("unrecorded") is True,
         )
 
     def to_json(self) -> Mapping[str, Any]:
@@ -58,6 +61,7 @@ def of(state: State, plan: Plan, rollback: bool) -> Before:
         state.stopped,
         tuple(box["name"] for box in state.containers),
         tuple(notes.by_hand(plan, plan.situation)) if plan.situation else (),
+        unrecorded=state.was_running and state.came_from is None,
     )
 
 
@@ -92,4 +96,6 @@ def nothing(before: Before, to: str) -> str:
         return f"what ran before was started by hand, without a unit or a container ({pids})"
     if before.release == to:
         return f"it is the release that ran before ({to[:12]})"
+    if before.unrecorded:
+        return "it runs, and its release is not recorded any more"
     return "nothing ran before it"

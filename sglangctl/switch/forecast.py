@@ -55,7 +55,7 @@ def stop_steps(
     name: str, host: HostConfig, configured: Mapping[str, EngineConfig], paths: Paths
 ) -> Iterator[Step]:
     if name not in configured:
-        return stop.unit_steps(checked_name(name), paths)
+        return iter(stop.unconfigured_steps(checked_name(name), paths))
     others = [other for key, other in configured.items() if key != name]
     return stop.steps(configured[name], host, others, paths)
 

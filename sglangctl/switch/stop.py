@@ -6,13 +6,14 @@ import signal
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
 from functools import partial
+from pathlib import Path
 from typing import Callable
 
 from sglangctl import free
 from sglangctl.free import text
 from sglangctl.free.model import FreeResult
 from sglangctl.proc import pidfds
-from sglangctl.state import lock, release
+from sglangctl.state import lock, ownership, release
 from sglangctl.state.config import EngineConfig, HostConfig, load_engines, load_host
 from sglangctl.state.paths import Paths
 from sglangctl.state.slots import live_unit
@@ -54,6 +55,21 @@ def stop_by_name(name: str, paths: Paths, say: Say, limit_s: float = UNKNOWN_S) 
     """Stop and disable the two units of an engine, of which nothing else need be known."""
     for step in unit_steps(name, paths, limit_s):
         step.do(say)
+
+
+def unconfigured_steps(name: str, paths: Paths) -> list[Step]:
+    """What a stop does of an engine whose configuration is gone. Failed where its unit is somebody
+    else's: then nothing says that it is an engine of ours."""
+    unit = live_unit(name, paths)
+    found = find(unit)
+    file = Path((found["FragmentPath"] if found else "") or paths.units / unit)
+    if ownership.written_by_others(file):
+        raise Failed(
+            f"{file} was not made by sglang-provision, and no engine {name} is configured here: "
+            f"nothing was stopped. To stop it all the same: systemctl stop {unit}",
+            status=3,
+        )
+    return list(unit_steps(name, paths))
 
 
 def steps(

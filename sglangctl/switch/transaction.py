@@ -165,9 +165,13 @@ def switch(
             "give the engine another name, or move that file away"
         )
     release.check_whole(engine.name, to, paths)
-    for folder in (paths.units, paths.engine_json(engine.name).parent):
+    state_folder = paths.engine_state(engine.name)
+    for folder in (paths.units, paths.engine_json(engine.name).parent, state_folder):
         if why := no_room(folder):
-            raise Failed(f"nothing was changed. No file can be made in {folder}: {why}")
+            raise Failed(
+                f"nothing was changed. No file can be made in {folder}: {why}; make room or make it "
+                "writable, and deploy again"
+            )
     others = [other for other in load_engines(paths) if other.name != engine.name]
     engine, siblings = takes.of(engine, others)
     plan = free.plan(engine, load_host(paths), siblings, policy=policy, stop=True)

@@ -41,6 +41,12 @@ def test_bare_host() -> None:
     assert decide(bare, LIVE, [], True).reasons == ("no release is live yet",)
 
 
+def test_a_folder_that_was_deleted_beside_its_engine() -> None:
+    runs = {"releases": {}, "state": None, "unit": {"ActiveState": "active"}}
+    told = ("it runs, and its release is not recorded any more",)
+    assert decide(runs, LIVE, [], True).reasons == told
+
+
 def test_an_interrupted_switch_is_finished_even_if_all_looks_right() -> None:
     half = but(state={"phase": "switching"})
     assert decide(half, LIVE, [], False).reasons == ("an earlier switch was interrupted",)

@@ -184,6 +184,18 @@ def test_the_previous_start_is_not_this_one(host: Host, capsys: pytest.CaptureFi
     assert "there is no journal of this start" in one["notes"][0]
 
 
+def test_a_journal_that_was_deleted_beside_its_engine(
+    host: Host, capsys: pytest.CaptureFixture[str]
+) -> None:
+    host.engine()
+    serve(host.start(), 20)
+    (host.paths.starts("kimi") / "1-aa" / "journal.jsonl").unlink()
+    code, (one,) = document(capsys)
+    assert code == 2 and one["outcome"] is None
+    assert "systemctl restart sglang-watch@kimi.service" in one["notes"][0]
+    assert "sglangctl verify kimi" in one["notes"][1]
+
+
 def test_a_dead_watch_is_not_believed(host: Host, capsys: pytest.CaptureFixture[str]) -> None:
     host.engine()
     serve(host.start(), 20)

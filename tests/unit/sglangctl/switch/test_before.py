@@ -30,6 +30,8 @@ OLD, NEW = "a" * 64, "b" * 64
         (Before(True, NEW), "it is the release that ran before (bbbbbbbbbbbb)"),
         (Before(True, None, (), (), (7,)), "started by hand, without a unit or a container (7)"),
         (Before(True), "nothing to go back to, nothing ran before it"),
+        (Before(True, unrecorded=True), "nothing to go back to, it runs, and its release is not"),
+        (Before(True, None, ("vllm.service",), unrecorded=True), "back to vllm.service"),
     ],
 )
 def test_the_line(ran: Before, words: str) -> None:
@@ -47,6 +49,12 @@ def test_processes_without_a_unit_are_named() -> None:
 def test_a_release_that_does_not_run_is_none_to_go_back_to(release: str | None) -> None:
     state = State("switching", came_from=release, was_running=False)
     assert before.of(state, plan(), True).release is None
+    assert not before.of(state, plan(), True).unrecorded
+
+
+def test_an_engine_whose_folder_was_deleted_beside_it_did_run() -> None:
+    state = State("switching", came_from=None, was_running=True)
+    assert before.of(state, plan(), True).unrecorded
 
 
 @pytest.mark.parametrize("found", [None, [], {"units": "x", "by_hand": ["7"], "release": 3}])

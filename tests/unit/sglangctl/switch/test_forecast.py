@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from sglangctl import free
+from sglangctl import cli, free
 from sglangctl.free.model import UNSEEN, FreeResult, Plan, Refusal, UnitStep
 from sglangctl.probe import document
 from sglangctl.proc.command import Result
@@ -128,6 +128,43 @@ def test_an_engine_without_a_configuration_is_looked_at_too(paths: Paths) -> Non
     assert found.engines is not None and found.engines["kimi"]["releases"]["current"] is None
     assert found.plans == {}
     assert planned(found.removals["kimi"]["lines"]) == [str(paths.units / "sglang-kimi.service")]
+
+
+@pytest.mark.parametrize("where", ["etc/systemd/system", "usr/lib/systemd/system"])
+def test_a_unit_of_somebody_else_without_a_configuration_refuses_the_stop_and_its_plan(
+    paths: Paths, units: dict[str, Unit], calls: list[str], where: str, capsys: Any
+) -> None:
+    """The plan said that it would be stopped, and the run refused."""
+    file = make(paths, f"{where}/{UNIT}", "[Unit]\n")
+    has(units, UNIT, "active", "enabled", FragmentPath=str(file))
+    stops: dict[str, Any] = {}
+    forecast.look(stops, {}, {"stop": ["kimi"]}, HostConfig(), {}, paths)
+    assert cli.main(["stop", "kimi"]) == 3
+    assert stops["kimi"]["lines"] == []
+    assert stops["kimi"]["refused"] in capsys.readouterr().err
+    assert f"{file} was not made by sglang-provision" in stops["kimi"]["refused"]
+    assert f"systemctl stop {UNIT}" in stops["kimi"]["refused"]
+    assert calls == []
+
+
+def test_an_engine_of_ours_without_a_configuration_is_stopped_as_its_plan_says(
+    paths: Paths, units: dict[str, Unit], calls: list[str], capsys: Any
+) -> None:
+    has(units, UNIT, "active", "enabled", FragmentPath=str(make(paths, f"e/{UNIT}", OURS)))
+    stops: dict[str, Any] = {}
+    forecast.look(stops, {}, {"stop": ["kimi"]}, HostConfig(), {}, paths)
+    assert cli.main(["stop", "kimi"]) == 0
+    lines = [f"stop {UNIT} (active, enabled)", f"disable {UNIT} (enabled)"]
+    assert stops["kimi"] == {"lines": lines, "refused": None}
+    assert capsys.readouterr().out == f"{UNIT} is stopped and disabled\n"
+    assert calls == ["stop", "stop", "disable", "reset-failed"]
+
+
+def test_a_stop_of_what_is_not_there_says_so(
+    paths: Paths, units: dict[str, Unit], calls: list[str]
+) -> None:
+    assert cli.main(["stop", "kimi"]) == 2
+    assert calls == []
 
 
 @pytest.mark.parametrize("name", ["../x", "-x", "x_a", ""])

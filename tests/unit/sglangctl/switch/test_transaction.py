@@ -637,14 +637,21 @@ def test_what_may_not_be_ended_is_refused_before_anything_is_stopped(machine: Ma
     assert release.read_state("tiny", machine.paths) is None
 
 
-def test_where_no_unit_can_be_written_nothing_is_stopped(
-    machine: Machine, monkeypatch: pytest.MonkeyPatch
+@pytest.mark.parametrize("what", ["units", "engine.json", "state"])
+def test_where_a_file_of_it_cannot_be_written_nothing_is_stopped(
+    machine: Machine, monkeypatch: pytest.MonkeyPatch, what: str
 ) -> None:
     """Beside a mount that is read-only and a full disk, which the preflight may not have seen."""
-    wanted = ran_before(machine, "vllm")
-    units, full = machine.paths.units, "No space left on device"
-    monkeypatch.setattr(transaction, "no_room", lambda folder: full if folder == units else None)
-    with pytest.raises(Failed, match=f"nothing was changed. .* {units}: {full}"):
+    wanted, paths, full = ran_before(machine, "vllm"), machine.paths, "No space left on device"
+    config_folder = paths.engine_json("tiny").parent
+    known = {
+        "units": paths.units,
+        "engine.json": config_folder,
+        "state": paths.engine_state("tiny"),
+    }
+    bad = known[what]
+    monkeypatch.setattr(transaction, "no_room", lambda folder: full if folder == bad else None)
+    with pytest.raises(Failed, match=f"nothing was changed. .* {bad}: {full}; make room"):
         transaction.begin(wanted, machine.paths, machine.record())
     assert machine.serving() == {VLLM}
 
