@@ -26,7 +26,7 @@ from sglangctl.state.release import link_target
 from sglangctl.systemd import systemctl, unit_run
 from sglangctl.systemd.unit import find
 from sglangctl.util import os_errors
-from sglangctl.watch import launch_event
+from sglangctl.watch import launch_event, pipes
 from sglangctl.watch.collect import Collection
 from sglangctl.watch.jit_caches import JitCaches
 from sglangctl.watch.logtail import Logtail, beginning_of_run, mark_end
@@ -68,6 +68,8 @@ class Follow:
         self._config_at = _written(paths.engine_json(config.name))
         self._unresponsive_t: float | None = None
         self._restarted = False
+        self._folder = pipes.working_folder(run.main_pid)
+        self._clean_up()
         offset = self._replay() if resumed else None
         if offset is None:
             offset = _beginning(tail.path, run, seen_from_start)
@@ -154,10 +156,21 @@ class Follow:
             self._recorder.tick(before)
             if self._recorder.due == before:
                 break
+        self._clean_up()
 
     def close(self) -> None:
         self._collection.close()
         self._writer.close()
+
+    def _clean_up(self) -> None:
+        """What processes that were killed left in the engine's working folder: of this run at its end, of
+        an earlier one (a power cut, a watch that was down) at the beginning."""
+        if self.run.folder is None or self._folder is None:
+            return  # no unit: somebody else's folder
+        try:
+            pipes.remove(self._folder)
+        except OSError as error:
+            self._show(f"{self.config.name}: {os_errors.sentence(error)}")
 
     def _prove_anew(self) -> None:
         """A deploy may change what `ready` asks without a restart: then the proof is none any more.

@@ -459,6 +459,36 @@ def test_a_configuration_of_before_the_clock_was_put_back_is_read(
     assert anew == ["future", "calm"]
 
 
+def test_cudas_pipes_of_ended_processes_go_at_the_beginning_and_at_the_end_of_a_run(
+    root: Path, port: int, tmp_path: Path
+) -> None:
+    from sglangctl.state.config import load_engine
+    from sglangctl.state.paths import Paths
+    from sglangctl.watch.follow_run import Follow
+    from sglangctl.watch.logtail import Logtail
+
+    def killed() -> Path:
+        child = subprocess.Popen(["true"])
+        child.wait()
+        os.mkfifo(cache / f"corepipe.cuda.h.{child.pid}")
+        return cache / f"corepipe.cuda.h.{child.pid}"
+
+    cache = tmp_path / "cache"
+    cache.mkdir()
+    before = killed()
+    with subprocess.Popen(["cat"], stdin=subprocess.PIPE, cwd=cache) as process:
+        theirs = Run("b" * 32, process.pid, time.monotonic())
+        Follow(load_engine("tiny"), Paths(), theirs, Logtail(log_of(root)), False).close()
+        assert before.exists()  # no unit of ours
+        run = Run("a" * 32, process.pid, time.monotonic(), folder=root)
+        follow = Follow(load_engine("tiny"), Paths(), run, Logtail(log_of(root)), False)
+        assert not before.exists()
+        during = killed()
+    follow.finish(0)
+    follow.close()
+    assert not during.exists()
+
+
 @pytest.mark.slow
 def test_status_goes_to_systemd(root: Path, port: int, tmp_path: Path) -> None:
     import socket

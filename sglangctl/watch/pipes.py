@@ -1,0 +1,54 @@
+"""Pipes that CUDA makes for core dumps on demand, and that a process which is killed leaves.
+
+CUDA_ENABLE_USER_TRIGGERED_COREDUMP=1: `corepipe.cuda.HOST.PID` in the process's working folder (NVIDIA,
+cuda-gdb, GPU core dump support). Only the process itself removes its pipe.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import stat
+
+from sglangctl.proc import procfs
+from sglangctl.proc.mounts import Mounts
+
+NAME = re.compile(r"corepipe\.cuda\..{1,255}\.([1-9][0-9]{0,9})", re.DOTALL)
+
+
+def working_folder(pid: int) -> str | None:
+    """Of a process; None where it has ended."""
+    try:
+        return os.readlink(f"{procfs.PROC}/{pid}/cwd")
+    except OSError:
+        return None
+
+
+def remove(folder: str) -> list[str]:
+    """Remove the pipes of processes that are gone, of whichever start; their names.
+
+    Only pipes of the folder's own user: whoever may write there can put links and names of his own.
+    Empty where the folder cannot be read, or lies on another machine (its server may be dead). OSError of
+    the first pipe that cannot be removed.
+    """
+    removed: list[str] = []
+    place = Mounts().place(folder)
+    if not place.local:
+        return removed
+    try:
+        here = os.open(place.path, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC)
+    except OSError:
+        return removed
+    try:
+        owner = os.fstat(here).st_uid
+        for name in os.listdir(here):
+            found = NAME.fullmatch(name)
+            if found is None or procfs.stat(int(found[1])) is not None:
+                continue
+            status = os.stat(name, dir_fd=here, follow_symlinks=False)
+            if stat.S_ISFIFO(status.st_mode) and status.st_uid == owner:
+                os.unlink(name, dir_fd=here)
+                removed.append(name)
+    finally:
+        os.close(here)
+    return sorted(removed)
