@@ -14,6 +14,7 @@ from sglangctl.state.release import FILES
 from tests.container.conftest import HostFactory
 from tests.container.deploying import deploy, ssh_data, write_inventory
 from tests.hosts.host import Host
+from tests.support import faulty_torch
 
 pytestmark = [pytest.mark.container, pytest.mark.timeout(300)]
 
@@ -26,25 +27,6 @@ ENGINE: dict[str, Any] = {
     **{"tensor_parallel": 2, "preflight": {"device": "cpu"}},
 }
 FAULTY = f"{VENV}/lib/python3.11/site-packages/torch.py"
-SHIM = b"""\
-# Finds the real torch, and makes its rank 1 do wrong once 4 KiB are added up.
-import importlib, os, signal, sys
-here = os.path.dirname(__file__)
-sys.path.remove(here)
-del sys.modules["torch"]
-real = importlib.import_module("torch")
-distributed = importlib.import_module("torch.distributed")
-sys.path.insert(0, here)
-fault, add = open("/srv/fault").read(), distributed.all_reduce
-def all_reduce(data):
-    faulty = data.numel() == 1024 and distributed.get_rank() == 1
-    if faulty and fault == "stop":
-        os.kill(os.getpid(), signal.SIGSTOP)
-    add(data)
-    if faulty and fault == "wrong":
-        data[7] += 1
-distributed.all_reduce = all_reduce
-"""
 
 
 @pytest.fixture(scope="module")
@@ -106,8 +88,8 @@ def test_a_deploy_of_its_own_measures_and_keeps_what_the_next_plan_chooses_by(
     ],
 )
 def test_a_rank_that_does_wrong(host: Host, fault: str, status: int, words: str) -> None:
-    host.copy_in(fault.encode(), "/srv/fault")
-    host.copy_in(SHIM, FAULTY)
+    host.copy_in(fault.encode(), faulty_torch.FAULT)
+    host.copy_in(faulty_torch.SOURCE.encode(), FAULTY)
     try:
         done = collective(host, "--limit=6")
     finally:

@@ -1,7 +1,7 @@
 """Make the models of the GPU check: python models.py FOLDER (needs torch, transformers, tokenizers).
 
-FOLDER/target: a Llama of random weights, 1.5 GB in 14 shards. FOLDER/eagle3: a drafter of random
-weights for it. Seeded. Everybody may read them.
+FOLDER/target: a Llama of random layers, 1.5 GB in 14 shards, whose next token is decided by a wide
+margin. FOLDER/eagle3: a drafter of random weights for it. Seeded. Everybody may read them.
 """
 
 from __future__ import annotations
@@ -17,6 +17,9 @@ from transformers import LlamaConfig, LlamaForCausalLM, PreTrainedTokenizerFast
 
 HIDDEN, LAYERS, INTERMEDIATE, VOCABULARY, HEADS, KV_HEADS = 2048, 16, 5632, 2048, 16, 8
 SHARD = "120MB"
+SPECIAL = ["<s>", "</s>"]
+EMBEDDED, ROWS = 8.0, 0.02
+"""Standard deviations: of the embeddings, to which 16 random layers add about 3, and of lm_head's rows."""
 
 
 def tokenizer() -> PreTrainedTokenizerFast:
@@ -25,7 +28,7 @@ def tokenizer() -> PreTrainedTokenizerFast:
     plain.decoder = decoders.ByteLevel()
     trainer = trainers.BpeTrainer(
         vocab_size=VOCABULARY,
-        special_tokens=["<s>", "</s>"],
+        special_tokens=SPECIAL,
         initial_alphabet=pre_tokenizers.ByteLevel.alphabet(),
         show_progress=False,
     )
@@ -51,9 +54,26 @@ def target(folder: Path, fast: PreTrainedTokenizerFast) -> None:
     torch.manual_seed(0)
     device = "cuda" if torch.cuda.is_available() else "cpu"
     with torch.device(device):
-        model = LlamaForCausalLM(config).to(torch.bfloat16)
+        model = LlamaForCausalLM(config)
+    decide(model, len(fast))
+    model = model.to(torch.bfloat16)
     model.cpu().save_pretrained(folder, max_shard_size=SHARD)
     fast.save_pretrained(folder)
+
+
+def decide(model: LlamaForCausalLM, tokens: int) -> None:
+    """Each token's next one is fixed, in one cycle of all but the special ones: its logit is about 40,
+    the others' at most 4. With random rows the best two are nearly alike, and a drafter that computes the
+    same in another order proposes another token than its target takes."""
+    order = torch.randperm(tokens - len(SPECIAL), generator=torch.Generator().manual_seed(2))
+    order += len(SPECIAL)
+    with torch.no_grad():
+        embedded, rows = model.model.embed_tokens.weight, model.lm_head.weight
+        order = order.to(rows.device)
+        embedded.normal_()
+        rows.zero_()
+        rows[order.roll(-1)] = ROWS * embedded[order]
+        embedded.mul_(EMBEDDED)
 
 
 def drafter(folder: Path, of: Path, fast: PreTrainedTokenizerFast) -> None:

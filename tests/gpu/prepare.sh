@@ -1,6 +1,6 @@
 #!/bin/bash
-# On the GPU machine without a network, when the kit and all parts are in KIT (default /srv/kit; the
-# wheels in KIT/wheels): the host's systemd, the controller, the models, settings.yml. Then:
+# On the GPU machine without a network, when the kit is in KIT (default /srv/kit): the host's systemd, the
+# controller, the models, settings.yml. Then, with the wheels of all parts in KIT/wheels:
 #   PYTHONPATH=$KIT/site python3 -m tests.gpu.run $KIT/settings.yml --out FOLDER
 # PYTHON is a Python with torch, transformers, tokenizers and safetensors (default: python3).
 set -euo pipefail
@@ -27,7 +27,7 @@ mkdir -p /models
 import json, pathlib, sys
 kit, here, python = pathlib.Path(sys.argv[1]), sys.argv[2], sys.argv[3]
 import torch
-names = [path.name.split("-")[:2] for path in sorted((kit / "wheels").glob("*.whl"))]
+names = [pin.split("==") for pin in (pathlib.Path(here) / "pins.txt").read_text().split()]
 version = next(version for name, version in names if name == "sglang")
 pins = [f"{name.replace('_', '-')}=={version}" for name, version in names if name != "sglang"]
 engine = {
@@ -41,8 +41,10 @@ engine = {
         "system_site_packages": True,
         "pip_arguments": ["--no-index", "--find-links", str(kit / "wheels"), "--no-deps"],
     },
-    # NVLink multicast can put the GPUs of a shared machine out of service.
+    # NVLink multicast can put the GPUs of a shared machine out of service. The pipe for core dumps is
+    # what a killed process leaves in the cache folder (killed_process).
     "environment": {
+        "CUDA_ENABLE_USER_TRIGGERED_COREDUMP": "1",
         "TORCH_SYMM_MEM_DISABLE_MULTICAST": "1",
         "NVSHMEM_DISABLE_NVLS": "1",
         "CUDA_HOME": "/usr/local/cuda",
