@@ -22,6 +22,7 @@ from roles.inventory.model import (
 from roles.inventory.places import tidy
 from roles.inventory.secret import Secret
 from roles.inventory.written import text_of
+from sglangctl.preflight import combinations
 from sglangctl.state.build_user import NAME as BUILD_USER
 from sglangctl.state.config import Acceptance, Drafter, Limits, Preflight, Readiness
 
@@ -167,19 +168,13 @@ def of_flags(given: Mapping[str, Any]) -> dict[str, Any]:
         "mem_fraction": fraction if fraction is not None and fraction < 1 else None,
         "context_length": int(number("context-length") or 0) or None,
         "kv_cache_dtype": str(given.get("kv-cache-dtype") or "auto"),
-        "prefill_attention": _named(given, "prefill-attention-backend", "attention-backend"),
-        "decode_graphs": _named(given, "cuda-graph-backend-decode"),
+        "flags": tuple(f"{flag}={given[flag]}" for flag in combinations.FLAGS if given.get(flag)),
         "symmetric_memory": given.get("enable-symm-mem") is True,
         "nvls": given.get("enable-nccl-nvls") is True,
         "cumem": given.get("moe-a2a-backend") == "deepep_v2"
         or given.get("enable-kv-cache-sharding") is True,
         "as_stored": not any(given.get(flag) for flag in CONVERT),
     }
-
-
-def _named(given: Mapping[str, Any], *flags: str) -> str | None:
-    """The first of these flags that has a value."""
-    return next((str(given[flag]) for flag in flags if given.get(flag)), None)
 
 
 def own_user(name: str) -> str:

@@ -1,7 +1,8 @@
 """Settings that are right alone and wrong together: known to crash, or reported wrong or slow.
 
 One row each, with its source. What depends on the host's GPUs is told for certain only where
-`kernel.arch` says what they are.
+`kernel.arch` says what they are; the host tells it by its GPUs and the model
+(sglangctl/preflight/combinations.py).
 """
 
 from __future__ import annotations
@@ -177,17 +178,6 @@ RULES = (
         "flashinfer_trtllm, reported to corrupt output",
         "leave it out, or flashinfer_cutlass on SM120",
         "sglang issue 26324",
-        certain=False,
-    ),
-    Rule(
-        "moe-runner-backend",
-        lambda s: (
-            s.flags.get("moe-runner-backend") == "marlin"
-            and s.flags.get("quantization") in ("modelopt_fp4", "nvfp4_online")
-        ),
-        "marlin for NVFP4 experts, reported to give wrong numbers",
-        "leave it out",
-        "sglang issue 34192",
         certain=False,
     ),
 )

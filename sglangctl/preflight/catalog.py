@@ -83,9 +83,13 @@ CHECKS: dict[str, Check] = {
         "the model's config.json; SGLang refuses longer requests",
     ),
     "model-heads": Check("the ranks can share the attention heads", "SGLang: its models assert it"),
+    "gpu-kernels": Check(
+        "attention backend, key/value cache and linear attention have kernels for the GPUs",
+        "SGLang 0.5.23 refuses the others at its start",
+    ),
     "sm120-combination": Check(
-        "model and settings go together on SM120",
-        "SGLang's docs, attention backends; sglang pull request 29580",
+        "model and settings go together on SM120 (RTX PRO 6000, RTX 5090)",
+        "one for each, in the finding: SGLang's source and docs, its issues",
     ),
     "gpu-power-cap": Check("the power limit is the board's own", "NVML"),
     "gpu-xids": Check(

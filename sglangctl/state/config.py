@@ -157,10 +157,8 @@ class Preflight:
     """The flag mem-fraction-static."""
     context_length: int | None = None
     kv_cache_dtype: str = "auto"
-    prefill_attention: str | None = None
-    """The attention backend that the flags name for prefills."""
-    decode_graphs: str | None = None
-    """The flag cuda-graph-backend-decode."""
+    flags: tuple[str, ...] = ()
+    """NAME=VALUE of the flags that preflight/combinations.py looks at."""
     replicas: int = 1
     """Of data parallelism without DP attention: each takes GPUs of its own."""
     python: str = "python3"

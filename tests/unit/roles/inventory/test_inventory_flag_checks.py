@@ -223,7 +223,6 @@ def test_contradictions_of_an_architecture(body: str, key: str) -> None:
     [
         ("flags: {max-total-tokens: 1}", "no request"),
         ("flags: {moe-runner-backend: flashinfer_trtllm}", "corrupt"),
-        ("flags: {moe-runner-backend: marlin, quantization: modelopt_fp4}", "wrong numbers"),
         ("flags: {disable-cuda-graph: true}", "cuda-graph-backend-decode: disabled"),
         ("flags: {num-continuous-decode-steps: 4}", "no code"),
     ],

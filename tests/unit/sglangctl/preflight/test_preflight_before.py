@@ -14,7 +14,7 @@ import pytest
 
 from sglangctl import cli
 from sglangctl.diagnosis.finding import Finding
-from sglangctl.preflight import before, text
+from sglangctl.preflight import before, combinations, text
 from sglangctl.preflight.catalog import CHECKS, GATES, OF_THE_MODEL
 from sglangctl.state.config import EngineConfig, Preflight
 from sglangctl.state.paths import Paths
@@ -196,6 +196,6 @@ def ids() -> Iterator[str]:
 
 
 def test_every_finding_is_in_the_catalogue_and_nothing_else() -> None:
-    assert set(ids()) == set(CHECKS)
+    assert {*ids(), *(rule.id for rule in combinations.RULES)} == set(CHECKS)
     assert all(check.gate in GATES and check.looks_at and check.source for check in CHECKS.values())
     assert set(CHECKS) > OF_THE_MODEL > {"weights-missing"}
