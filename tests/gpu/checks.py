@@ -308,9 +308,13 @@ def again(bench: Bench) -> Measured:
 def nccl(bench: Bench) -> Measured:
     need_engine(bench)
     pid = main_pid(bench)
-    change = {"overrides": {"NCCL_BUFFSIZE": 8388608}}
+    change = {
+        "nccl": {"overrides": {"NCCL_BUFFSIZE": 8388608}},
+        # Pipes for core dumps in the cache folder, which killed_process looks for.
+        "environment": {"CUDA_ENABLE_USER_TRIGGERED_COREDUMP": "1"},
+    }
     with client(bench) as answers:
-        result = ready(bench, bench.deploy(replaces=[HOLDER], nccl=change))
+        result = ready(bench, bench.deploy(replaces=[HOLDER], **change))
         seen = answers()
     assert main_pid(bench) != pid
     environment = bench.host.exec("cat", f"/proc/{main_pid(bench)}/environ").stdout
@@ -436,13 +440,13 @@ def bundle(bench: Bench) -> Measured:
 
 @check("EAGLE-3 with a drafter of random weights: degraded, the accept length named")
 def eagle_random(bench: Bench) -> Measured:
-    need_engine(bench)
+    need_gpu(bench)
     return drafted(bench, "eagle3", "EAGLE3", "gpu-eagle3", "degraded")
 
 
 @check("STANDALONE with the target as its own drafter: the positive control of the accept length")
 def standalone(bench: Bench) -> Measured:
-    need_engine(bench)
+    need_gpu(bench)
     result = drafted(bench, "target", "STANDALONE", "gpu-standalone", "ready")
     meta = generate(bench, {"temperature": 0, "max_new_tokens": 64, "ignore_eos": True})
     greedy = meta["completion_tokens"] / meta["spec_verify_ct"]

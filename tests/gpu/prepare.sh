@@ -41,10 +41,8 @@ engine = {
         "system_site_packages": True,
         "pip_arguments": ["--no-index", "--find-links", str(kit / "wheels"), "--no-deps"],
     },
-    # NVLink multicast can put the GPUs of a shared machine out of service. The pipe for core dumps is
-    # what a killed process leaves in the cache folder (killed_process).
+    # NVLink multicast can put the GPUs of a shared machine out of service.
     "environment": {
-        "CUDA_ENABLE_USER_TRIGGERED_COREDUMP": "1",
         "TORCH_SYMM_MEM_DISABLE_MULTICAST": "1",
         "NVSHMEM_DISABLE_NVLS": "1",
         "CUDA_HOME": "/usr/local/cuda",
