@@ -6,6 +6,7 @@ pyinfra inventory.py deploys/sglang.py --dry --diff
 
 from roles.stages import (
     desired_host,
+    nothing_to_do,
     preflight,
     prepare_engines,
     prepare_host,
@@ -16,8 +17,9 @@ from roles.stages import (
 
 if host := desired_host("sglang"):
     preflight(host)
-    prepare_host(host)
-    prepare_engines(host)
-    prepare_kernels(host)
-    roll_out(host)
-    remove_gone(host)
+    if not nothing_to_do(host):
+        prepare_host(host)
+        prepare_engines(host)
+        prepare_kernels(host)
+        roll_out(host)
+        remove_gone(host)

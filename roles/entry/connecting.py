@@ -27,7 +27,7 @@ from roles.remote.failing import MESSAGES, REFUSED, WRONG, remember, say, tell_p
 from roles.report import report
 from roles.report.choice import Plan
 from roles.report.report import report_once
-from roles.stages.desired import CANNOT_RENDER, make
+from roles.stages.desired import CANNOT_RENDER, make_early
 from roles.stages.existing import NEEDS
 
 DEPLOYS = {"sglang.py": Need.FILES, **{f"{name}.py": need for name, need in NEEDS.items()}}
@@ -75,7 +75,7 @@ def unrendered(host: Host) -> list[Mistake]:
     if _Run.need != Need.FILES or host.data.get(DATA) or not isinstance(spec, HostSpec):
         return []
     try:
-        make(spec)
+        make_early(spec)
     except CANNOT_RENDER as error:
         return [Mistake(f"what it describes cannot be rendered: {error}", Need.FILES)]
     return []

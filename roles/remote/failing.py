@@ -18,6 +18,7 @@ from pyinfra import host, logger, state
 from pyinfra.api import FunctionCommand, Host, State
 from pyinfra.api.exceptions import PyinfraError
 
+from roles.remote import look
 from sglangctl.util.terminal import escaped
 
 P = ParamSpec("P")
@@ -149,7 +150,7 @@ def failing(text: str) -> FunctionCommand:
     In a plan that is a failure that is foreseen. To pyinfra it is a change like any other, so
     sglang-plan is told of it.
     """
-    if not state.is_executing:
+    if not state.is_executing and look.current() is None:
         tell_plan(host=host.name, text=text)
         FORESEEN.setdefault(host.name, []).append(text)
 

@@ -4,13 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Callable, Generator, Sequence
 from functools import wraps
-from typing import ParamSpec
+from inspect import signature
+from typing import Any, ParamSpec, cast
 
 from pyinfra import api
 from pyinfra.api import FunctionCommand, StringCommand
 from pyinfra.api.operation import PyinfraOperation
 from pyinfra.context import host, state
 
+from roles.remote import look
 from roles.remote.failing import NobodyLeft, fail_host, failing, internal_error, say
 from roles.remote.snapshot import JSON, snapshot
 
@@ -44,7 +46,19 @@ def operation(is_idempotent: bool = True) -> Callable[[Callable[P, Commands]], P
                 else:
                     fail_host(internal_error(error))
 
-        return api.operation(is_idempotent=is_idempotent)(contained)
+        added = api.operation(is_idempotent=is_idempotent)(contained)
+        own = signature(function).parameters
+
+        @wraps(added)
+        def called(*arguments: Any, **named: Any) -> Any:
+            looked = look.current()
+            if looked is None:
+                return added(*arguments, **named)
+            # Without pyinfra's own arguments, such as `name`.
+            mine = {key: value for key, value in named.items() if key in own}
+            return looked.ask(function, *arguments, **mine)
+
+        return cast("PyinfraOperation[P]", called)
 
     return decorate
 
@@ -59,8 +73,13 @@ def read(request: JSON) -> JSON:
 
 def show(lines: Sequence[str]) -> None:
     """Print once: with the plan where there is one, while executing where there is none (-y)."""
-    if state.is_executing == state.check_for_changes:
+    if look.keep(lines) or state.is_executing == state.check_for_changes:
         return
+    show_now(lines)
+
+
+def show_now(lines: Sequence[str]) -> None:
+    """Print, whatever the phase is."""
     for line in lines:
         say(host, line, fg={"+": "green", "-": "yellow"}.get(line[:1]))
 
@@ -68,7 +87,7 @@ def show(lines: Sequence[str]) -> None:
 def planned(lines: Sequence[str]) -> Sequence[str]:
     """For `show`: lines that the host says itself while it does what they are about; only a plan
     says them."""
-    return () if state.is_executing else lines
+    return () if state.is_executing or look.current() else lines
 
 
 def will_fail(sentence: str) -> FunctionCommand:

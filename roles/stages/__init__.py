@@ -10,11 +10,13 @@ from roles.stages.report_preflight import report_preflight
 from roles.stages.rollout import roll_out
 from roles.stages.stop import remove_engines, rollback_engines, stop_engines
 from roles.stages.switch import remove_gone, switch_engines
+from roles.stages.unchanged import nothing_to_do
 
 __all__ = [
     "collectives",
     "desired_host",
     "existing_host",
+    "nothing_to_do",
     "preflight",
     "prepare_engines",
     "prepare_host",

@@ -36,6 +36,8 @@ from sglangctl.systemd.unit_names import RESUME, RESUME_AT_BOOT, watch_unit
 
 CANNOT_RENDER = (TemplateError, ValueError, OSError)
 """What `make` raises."""
+MADE: dict[int, DesiredHost] = {}
+"""id of a host's spec -> what was made of it, before its stages ask for it: see `make_early`."""
 
 
 @dataclass(frozen=True)
@@ -116,7 +118,8 @@ def desired_host(deploy: str) -> DesiredHost | None:
         fail_host(f"nothing was changed: {error}")
         return None
     try:
-        desired = make(spec, sudo)
+        early = MADE.pop(id(spec), None)
+        desired = make(spec, sudo) if early is None else replace(early, sudo=sudo)
         facts = desired.facts()
         choices: list[str] = []
         engines = spec.engines
@@ -158,6 +161,14 @@ def takes_of(engine: EngineSpec, host: HostSpec, gone: Sequence[str]) -> dict[st
     was = engine.was if engine.was in gone else None
     others = [one for one in gone if one != was] if host.prune == "yes" else []
     return {"was": was, "gone": others} if was or others else {}
+
+
+def make_early(spec: HostSpec) -> None:
+    """Find out whether everything of a host can be rendered, and keep it: that takes a while.
+
+    `spec` must be there until the deploy asks for it.
+    """
+    MADE[id(spec)] = make(spec)
 
 
 def make(spec: HostSpec, sudo: bool = False) -> DesiredHost:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import copy
 import io
 import json
@@ -12,6 +13,7 @@ from collections.abc import Callable, Iterator
 from typing import Any
 
 import gevent
+import jsonschema
 import pytest
 from pyinfra.api import Config, Inventory, State, facts, operations
 from pyinfra.api.exceptions import FactProcessError
@@ -22,6 +24,7 @@ from roles.engine.desired import changed_against_live
 from roles.engine.venv import fact_of
 from roles.host.managed import changes
 from roles.remote import limits, program, shape, snapshot
+from roles.remote.fits import fits
 from roles.remote.snapshot import HostProbe
 from roles.remote.upload import upload
 from roles.stages.fitness import why_unfit
@@ -190,6 +193,31 @@ def test_mutated_documents(rounds: int) -> None:
                 read(document)
     assert took > rounds / 20 and refused > rounds / 3
     assert HostProbe().process([json.dumps(good)]) == good
+
+
+@pytest.mark.parametrize("rounds", [100, pytest.param(5_000, marks=pytest.mark.slow)])
+def test_the_quick_look_at_a_document_agrees_with_jsonschema(rounds: int) -> None:
+    good = whole([item.path for item in whole_engine("").managed])
+    random_ = random.Random(SEED)
+    found = {True: 0, False: 0}
+    for text in (json.dumps(good), *(mutated(random_, good) for _ in range(rounds))):
+        with contextlib.suppress(shape.WrongShape):
+            document = shape.parsed(text)
+            right = shape.PROBE.is_valid(document)
+            assert fits(document, shape._PROBE) == right, text
+            found[right] += 1
+    assert min(found.values()) > rounds / 20
+
+
+@pytest.mark.parametrize("schema", [{"const": 1}, {"enum": [0, 1]}, {"type": "integer"}])
+@pytest.mark.parametrize("value", [True, False, 1, 1.0, 1.5, 0, "1", None, [1]])
+def test_the_quick_look_at_numbers_agrees_too(schema: dict[str, Any], value: object) -> None:
+    assert fits(value, schema) == jsonschema.Draft202012Validator(schema).is_valid(value)
+
+
+def test_every_word_of_a_shape_is_looked_at() -> None:
+    with pytest.raises(KeyError):
+        fits({}, {"minProperties": 1})
 
 
 @pytest.mark.parametrize(

@@ -6,7 +6,7 @@ from types import SimpleNamespace
 
 import pytest
 
-from roles.remote import operation
+from roles.remote import look, operation
 
 
 @pytest.mark.parametrize(
@@ -19,6 +19,7 @@ def test_each_line_is_printed_once(
     """The host says `back to` itself while it switches: with -y that is the only time."""
     found: list[str] = []
     monkeypatch.setattr(operation, "host", None)
+    monkeypatch.setattr(look, "host", SimpleNamespace(connector_data={}))
     monkeypatch.setattr(operation, "say", lambda host, line, fg: found.append(line))
     for executing in (False, True):
         state = SimpleNamespace(check_for_changes=plan, is_executing=executing)
