@@ -22,7 +22,7 @@ from roles.inventory.model import (
 from roles.inventory.places import tidy
 from roles.inventory.secret import Secret
 from roles.inventory.written import text_of
-from sglangctl.preflight import combinations
+from sglangctl.preflight import flags as preflight_flags
 from sglangctl.state.build_user import NAME as BUILD_USER
 from sglangctl.state.config import Acceptance, Drafter, Limits, Preflight, Readiness
 
@@ -168,7 +168,9 @@ def of_flags(given: Mapping[str, Any]) -> dict[str, Any]:
         "mem_fraction": fraction if fraction is not None and fraction < 1 else None,
         "context_length": int(number("context-length") or 0) or None,
         "kv_cache_dtype": str(given.get("kv-cache-dtype") or "auto"),
-        "flags": tuple(f"{flag}={given[flag]}" for flag in combinations.FLAGS if given.get(flag)),
+        "flags": tuple(
+            f"{flag}={given[flag]}" for flag in preflight_flags.NAMES if given.get(flag)
+        ),
         "symmetric_memory": given.get("enable-symm-mem") is True,
         "nvls": given.get("enable-nccl-nvls") is True,
         "cumem": given.get("moe-a2a-backend") == "deepep_v2"

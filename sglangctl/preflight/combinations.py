@@ -13,6 +13,7 @@ from functools import cached_property
 from typing import Any
 
 from sglangctl.diagnosis.finding import FAIL, WARN, Finding
+from sglangctl.preflight import flags
 from sglangctl.preflight.catalog import finding
 from sglangctl.preflight.configs import text_model
 from sglangctl.preflight.versions import parts
@@ -21,13 +22,6 @@ from sglangctl.util.values import mapping, text
 
 READ = "0.5.23"
 """The SGLang in whose source the rules were read: in another one they are no more than likely."""
-FLAGS = (
-    *("attention-backend", "cuda-graph-backend-decode", "decode-attention-backend"),
-    *("dsa-decode-backend", "dsa-prefill-backend", "kv-cache-dtype", "linear-attn-backend"),
-    *("linear-attn-decode-backend", "linear-attn-verify-backend", "mamba-ssm-dtype"),
-    *("moe-runner-backend", "prefill-attention-backend", "quantization"),
-)
-"""Those that rules look at: an engine's configuration has no others."""
 HYBRID = (None, "flashinfer", "triton", "trtllm_mha")
 """Attention backends that a model with gated delta rule may have on SM120."""
 
@@ -38,7 +32,7 @@ class Case:
     def __init__(
         self, engine: EngineConfig, config: Mapping[str, Any], capability: tuple[int, ...]
     ) -> None:
-        self.flags = dict(one.partition("=")[::2] for one in engine.preflight.flags)
+        self.flags = flags.of(engine)
         self.model = text_model(dict(config))
         self.major = capability[0]
         named = config.get("architectures")
@@ -46,8 +40,7 @@ class Case:
 
     def flag(self, name: str) -> str | None:
         """Its value; None where SGLang chooses."""
-        value = self.flags.get(name)
-        return None if value == "auto" else value
+        return self.flags.get(name)
 
     @property
     def sm120(self) -> bool:

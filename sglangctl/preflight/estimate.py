@@ -1,8 +1,9 @@
 """How much memory an engine will take on each GPU, and how long a request can be. Pure.
 
 SGLang takes mem-fraction-static of what is free for weights and key/value cache, after CUDA and
-NCCL have taken theirs; the rest is for activations and graphs (SGLang 0.5.23: memory_hook,
-kv_cache_configurator). The weights are as large as their files, as far as nothing converts them.
+NCCL have taken theirs; the rest is for activations and graphs. What is set aside for graphs is
+SGLang's own guess (0.5.23: memory_hook, kv_cache_configurator, cuda_graph_hook). The weights are as
+large as their files, as far as nothing converts them.
 """
 
 from __future__ import annotations
@@ -11,6 +12,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
+from sglangctl.preflight import flags
 from sglangctl.preflight.configs import text_model
 from sglangctl.state.config import EngineConfig
 from sglangctl.util.values import text, whole
@@ -20,6 +22,22 @@ CONTEXT_MIB = 1024
 CHUNKS = ((20, 2048), (60, 4096), (160, 8192))
 """A GPU with less memory (GiB) than this -> SGLang's chunk of a prefill, in tokens."""
 LARGEST_CHUNK = 16384
+BATCHES = ((20, 8, 8), (35, 48, 160), (60, 32, 160), (160, 256, 512))
+"""A GPU with less memory (GiB) than this -> the largest batch of which SGLang captures a graph, with
+less than four ranks and with more."""
+LARGEST_BATCH = 512
+MIB_OF_BATCH, MIB_OF_PREFILL, MIB_OF_LATENT_PREFILL = 2, 8, 1536
+"""For graphs: of each request of the largest batch of decoding; of each size of a prefill; of all of
+them with MLA."""
+PREFILLS = (
+    *(*range(4, 33, 4), *range(48, 257, 16), *range(288, 513, 32), *range(576, 1025, 64)),
+    *(*range(1280, 4097, 256), *range(4608, 1 << 16, 512)),
+)
+"""Tokens of the prefills of which graphs are captured, up to the chunk's size."""
+OF_TWO = 2
+"""A drafter has graphs of its own, of nearly the same size (two H200s: 0.77 and 0.60 GB), for which
+SGLang sets nothing aside."""
+DISABLED = "disabled"
 MIB = 2**20
 WIDTHS = {"fp8_e4m3": 1.0, "fp8_e5m2": 1.0, "fp4_e2m1": 0.5625, "bf16": 2.0, "bfloat16": 2.0}
 """kv-cache-dtype -> bytes of a number; fp4 has a scale of a byte for sixteen of them."""
@@ -42,7 +60,9 @@ class Estimate:
     cache: int
     """For keys and values; negative: the weights do not fit."""
     rest: int
-    """For activations, graphs, CUDA and NCCL."""
+    """For CUDA, NCCL and activations."""
+    graphs: int = 0
+    """Negative rest: graphs and CUDA alone are more than is left for them."""
     tokens: int | None = None
     """That the cache holds; None where a model keeps them in a way that is not known here."""
 
@@ -51,11 +71,11 @@ class Estimate:
         return self.cache > 0
 
     def to_json(self) -> dict[str, Any]:
-        """As memory_taken.read has what was taken; graphs are not estimated by themselves."""
+        """As memory_taken.read has what was taken."""
         return {
             "weights_gib": round((self.weights + self.drafter) / 1024, 3),
             "cache_gib": round(self.cache / 1024, 3),
-            "graphs_gib": None,
+            "graphs_gib": round(self.graphs / 1024, 3),
             "tokens": self.tokens,
         }
 
@@ -76,21 +96,63 @@ def of(
     ranks = engine.tensor_parallel * engine.preflight.pipeline_parallel
     mine = _stored(config, weights) // ranks // MIB
     draft = drafter // engine.tensor_parallel // MIB
+    captured = graphs(engine, config, total)
     fraction = engine.preflight.mem_fraction
     if fraction is None:
-        fraction = 1 - reserve(total, ranks) / total if total else 0
+        fraction = 1 - reserve(chunk(engine, total), ranks, captured, total) / total if total else 0
     static = int((free - CONTEXT_MIB) * fraction)
     cache = static - mine - draft
     size = token_bytes(engine, config)
     tokens = int(cache * MIB / size) if size and cache > 0 else None
-    return Estimate(total, free, mine, draft, cache, free - static, tokens)
+    if engine.drafter is not None:
+        captured *= OF_TWO
+    return Estimate(total, free, mine, draft, cache, free - static - captured, captured, tokens)
 
 
-def reserve(total: int, ranks: int) -> float:
-    """MiB that SGLang leaves beside the static part where mem-fraction-static is not given."""
-    chunk = next((size for gib, size in CHUNKS if total < gib * 1024), LARGEST_CHUNK)
-    reserved = 512 + chunk * 1.5 + ranks / 8 * 1024 + 512
+def reserve(tokens: int, ranks: int, graphs: int, total: int) -> float:
+    """MiB that SGLang leaves beside the static part where mem-fraction-static is not given; `tokens` of one
+    prefill."""
+    reserved = 512 + max(tokens, 2048) * 1.5 + ranks / 8 * 1024 + graphs
     return max(reserved, 10 * 1024) if total > 60 * 1024 else reserved
+
+
+def chunk(engine: EngineConfig, total: int) -> int:
+    """Tokens of one prefill, on GPUs of so many MiB."""
+    found = next((size for gib, size in CHUNKS if total < gib * 1024), LARGEST_CHUNK)
+    return flags.number(flags.of(engine), "chunked-prefill-size") or found
+
+
+def graphs(engine: EngineConfig, config: Mapping[str, Any], total: int) -> int:
+    """MiB that SGLang sets aside for CUDA graphs, of decoding and of prefills."""
+    given = flags.of(engine)
+
+    def captured(phase: str) -> bool:
+        off = {given.get("disable-cuda-graph"), given.get(f"disable-{phase}-cuda-graph")}
+        return "True" not in off and given.get(f"cuda-graph-backend-{phase}") != DISABLED
+
+    latent = whole(text_model(dict(config)).get("kv_lora_rank"))
+    batch = largest_batch(engine, total)
+    replicas = engine.preflight.attention_replicas
+    found = 0.0
+    if captured("decode"):
+        found += batch * MIB_OF_BATCH
+    if replicas > 1:
+        found += batch * replicas * (4.5 if batch > 300 else 3)
+    if captured("prefill"):
+        sizes = sum(1 for size in PREFILLS if size <= chunk(engine, total))
+        found += MIB_OF_LATENT_PREFILL if latent else sizes * MIB_OF_PREFILL
+    return int(found)
+
+
+def largest_batch(engine: EngineConfig, total: int) -> int:
+    """Requests of the largest batch of decoding of which a graph is captured."""
+    given = flags.of(engine)
+    named = flags.number(given, "cuda-graph-max-bs-decode")
+    if named is not None:
+        return named
+    sizes = next((rest for gib, *rest in BATCHES if total < gib * 1024), [LARGEST_BATCH] * 2)
+    batch = sizes[0 if engine.tensor_parallel < 4 else 1]
+    return min(batch, flags.number(given, "max-running-requests") or batch)
 
 
 def token_bytes(engine: EngineConfig, config: Mapping[str, Any]) -> float | None:

@@ -106,7 +106,16 @@ def judge(engine: EngineConfig, found: Estimate, config: Mapping[str, Any]) -> I
             "`flags: {mem-fraction-static: ...}`",
         )
         return
-    yield finding("gpu-memory", INFO, f"estimated for each GPU: {sentence(found)}")
+    if found.rest < estimate.CONTEXT_MIB:
+        yield finding(
+            "gpu-memory",
+            WARN,
+            f"mem-fraction-static leaves too little beside the graphs: {sentence(found)}",
+            "set `flags: {mem-fraction-static: ...}` lower, or cuda-graph-max-bs-decode",
+            f"{_gib(estimate.CONTEXT_MIB)} GiB for CUDA and NCCL at least",
+        )
+    else:
+        yield finding("gpu-memory", INFO, f"estimated for each GPU: {sentence(found)}")
     if found.tokens is not None and wanted is not None and found.tokens < wanted:
         asked = engine.preflight.context_length is not None
         yield finding(
@@ -128,12 +137,14 @@ def sentence(found: Estimate) -> str:
     if found.fits:
         tokens = "" if found.tokens is None else f" ({found.tokens:,} tokens)"
         parts.append(f"key/value cache {_gib(found.cache)}{tokens}")
-    parts.append(f"CUDA, NCCL, activations and graphs {_gib(found.rest)}")
+    if found.graphs:
+        parts.append(f"graphs {_gib(found.graphs)}")
+    parts.append(f"CUDA, NCCL and activations {_gib(found.rest)}")
     return f"{', '.join(parts)}, of {_gib(found.free)} GiB free"
 
 
 def _too_large(engine: EngineConfig, found: Estimate) -> bool:
-    room = found.free - found.rest
+    room = found.free - found.rest - found.graphs
     if engine.preflight.mem_fraction is None:
         # SGLang may size its cache after the graphs, and then keeps less back.
         room = found.free - estimate.CONTEXT_MIB - LEAST_RESERVE_MIB

@@ -158,7 +158,7 @@ class Preflight:
     context_length: int | None = None
     kv_cache_dtype: str = "auto"
     flags: tuple[str, ...] = ()
-    """NAME=VALUE of the flags that preflight/combinations.py looks at."""
+    """NAME=VALUE of those that preflight/flags.py names."""
     replicas: int = 1
     """Of data parallelism without DP attention: each takes GPUs of its own."""
     python: str = "python3"

@@ -9,7 +9,8 @@ import pytest
 
 from roles.inventory.flag_names import FLAGS as OF_SGLANG
 from sglangctl.preflight import combinations
-from sglangctl.preflight.combinations import FLAGS, RULES
+from sglangctl.preflight.combinations import RULES
+from sglangctl.preflight.flags import NAMES
 from sglangctl.state.config import EngineConfig
 from tests.support.engine_config import ENGINE
 from tests.support.inventory_case import engine as spec_of
@@ -129,7 +130,7 @@ def test_every_rule_has_a_case_that_it_holds_for_and_one_for_which_it_does_not()
 
 
 def test_flags_are_sglang_s() -> None:
-    assert set(FLAGS) <= set(OF_SGLANG)
+    assert set(NAMES) <= set(OF_SGLANG)
 
 
 def test_another_release_may_have_what_this_one_lacks() -> None:

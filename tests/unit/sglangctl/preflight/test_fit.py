@@ -9,7 +9,7 @@ import pytest
 
 from sglangctl.diagnosis.finding import Finding
 from sglangctl.preflight import estimate, fit
-from sglangctl.state.config import EngineConfig, Preflight
+from sglangctl.state.config import Drafter, EngineConfig, Preflight
 from tests.support.engine_config import ENGINE
 from tests.support.inventory_case import engine as spec_of
 
@@ -129,10 +129,61 @@ def test_nothing_is_estimated_of_what_is_not_known() -> None:
 
 
 def test_sglangs_reserve_where_no_fraction_is_given() -> None:
-    assert estimate.reserve(97887, 8) == 512 + 8192 * 1.5 + 1024 + 512
-    assert estimate.reserve(32607, 1) == 512 + 4096 * 1.5 + 128 + 512
+    assert estimate.reserve(8192, 8, 1488, 97887) == 512 + 8192 * 1.5 + 1024 + 1488
+    assert estimate.reserve(4096, 1, 496, 32607) == 512 + 4096 * 1.5 + 128 + 496
+    assert estimate.reserve(1000, 1, 0, 81920) == 10 * 1024
     found = estimate.of(ENGINE, 16 * GIB, GIB, LLAMA, 32607, 32607)
     assert found.drafter == 1024 and 6.5 * 1024 < found.cache < 7 * 1024
+
+
+@pytest.mark.parametrize(
+    ("flags", "ranks", "config", "total", "mib"),
+    [
+        # 256 requests of 2 MiB, 58 sizes of a prefill of 8 MiB.
+        ("", 1, LLAMA, 97887, 512 + 464),
+        ("", 8, LLAMA, 97887, 1024 + 464),
+        ("", 8, KIMI, 97887, 1024 + 1536),
+        ("", 1, LLAMA, 32607, 96 + 400),
+        ("", 1, LLAMA, 16384, 16 + 336),
+        ("", 1, LLAMA, 183359, 1024 + 592),
+        ("cuda-graph-max-bs-decode: 64", 8, LLAMA, 97887, 128 + 464),
+        ("max-running-requests: 16", 8, LLAMA, 97887, 32 + 464),
+        ("chunked-prefill-size: 2048", 1, LLAMA, 97887, 512 + 336),
+        ("cuda-graph-backend-decode: disabled", 8, LLAMA, 97887, 464),
+        ("cuda-graph-backend-prefill: disabled", 8, LLAMA, 97887, 1024),
+        (
+            "cuda-graph-backend-prefill: disabled, cuda-graph-backend-decode: disabled",
+            *(8, LLAMA, 97887, 0),
+        ),
+        ("dp-size: 4, enable-dp-attention: true", 8, LLAMA, 97887, 1024 + 464 + 512 * 4 * 4.5),
+    ],
+)
+def test_what_sglang_sets_aside_for_graphs(
+    flags: str, ranks: int, config: dict[str, Any], total: int, mib: float
+) -> None:
+    settings = spec_of(f"flags: {{{flags}}}").preflight
+    engine = replace(ENGINE, tensor_parallel=ranks, preflight=settings)
+    assert estimate.graphs(engine, config, total) == mib
+
+
+@pytest.mark.parametrize(
+    ("drafter", "took_gb"), [(None, 0.56 + 0.04), (Drafter(path="/d"), 0.73 + 0.04 + 0.56 + 0.04)]
+)
+def test_what_the_graphs_of_a_real_engine_took(drafter: Drafter | None, took_gb: float) -> None:
+    """SGLang 0.5.23 on two H200s, as its log says it (tests/traces/gpu-cold-jit-tp2, and with an
+    EAGLE-3 drafter): graphs for 58 prefills, and for batches of up to 4."""
+    settings = spec_of("flags: {cuda-graph-max-bs-decode: 4}").preflight
+    engine = replace(ENGINE, tensor_parallel=2, drafter=drafter, preflight=settings)
+    found = estimate.of(engine, GIB, 0, LLAMA, 143771, 143771)
+    assert 0.6 < found.graphs / 1024 / took_gb < 1.1
+
+
+def test_the_graphs_are_a_part_of_what_is_left() -> None:
+    found = judged(ONE, 16, LLAMA)["gpu-memory"]
+    assert found.level == "info" and "graphs 1.0, CUDA, NCCL and activations" in found.seen
+    full = replace(ONE, preflight=Preflight(mem_fraction=0.995))
+    tight = judged(full, 16, LLAMA)["gpu-memory"]
+    assert tight.level == "warn" and "leaves too little beside the graphs" in tight.seen
 
 
 def test_what_the_inventory_says_of_memory() -> None:
