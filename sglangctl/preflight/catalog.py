@@ -38,7 +38,9 @@ CHECKS: dict[str, Check] = {
     "weights-unfinished": Check("no download is unfinished", WEIGHTS),
     "weights-twice": Check("no tensor is in two files", WEIGHTS),
     "weights-format": Check("the weights are safetensors, which can be checked", WEIGHTS),
-    "weights-config": Check("vocabulary and quantisation of config.json fit", WEIGHTS),
+    "weights-config": Check(
+        "vocabulary (of a drafter: d2t) and quantisation of config.json fit", WEIGHTS
+    ),
     "weights-changed": Check(
         "no file of the model changed while the engine that read it runs", "the file system"
     ),

@@ -26,7 +26,11 @@ def unmet(config: dict[str, Any], headers: Iterable[Header]) -> list[Finding]:
     tensors = {name: shape for header in headers for name, shape in header.tensors.items()}
     if not tensors:
         return []
-    return [*_vocabulary(config, tensors), *_quantisation(config, tensors)]
+    return [
+        *_vocabulary(config, tensors),
+        *_quantisation(config, tensors),
+        *_draft_vocabulary(config, tensors),
+    ]
 
 
 def _vocabulary(config: dict[str, Any], tensors: dict[str, tuple[int, ...]]) -> Iterable[Finding]:
@@ -39,6 +43,30 @@ def _vocabulary(config: dict[str, Any], tensors: dict[str, tuple[int, ...]]) -> 
             f"config.json says vocab_size {size}, the embedding has {rows[0]} rows",
             "take config.json and weights from the same revision",
         )
+
+
+def _draft_vocabulary(
+    config: dict[str, Any], tensors: dict[str, tuple[int, ...]]
+) -> Iterable[Finding]:
+    """An EAGLE-3 drafter with a vocabulary of its own says by d2t which tokens of the model its are;
+    without it SGLang takes their numbers as the model's."""
+    section = {**config, **mapping(config.get("text_config"))}
+    own, models = whole(section.get("draft_vocab_size")), whole(section.get("vocab_size"))
+    if own is None or models is None or own == models:
+        return
+    rows = [shape for name, shape in tensors.items() if name.rpartition(".")[2] == "d2t"]
+    if not rows:
+        found = "no tensor d2t says which tokens of the model they are"
+    elif rows[0] != (own,):
+        found = f"the tensor d2t has the shape {list(rows[0])}"
+    else:
+        return
+    yield Finding(
+        "weights-config",
+        WARN,
+        f"config.json says draft_vocab_size {own} of {models}, and {found}",
+        "take config.json and weights from the same revision",
+    )
 
 
 def _quantisation(config: dict[str, Any], tensors: dict[str, tuple[int, ...]]) -> Iterable[Finding]:

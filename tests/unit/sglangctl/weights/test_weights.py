@@ -8,6 +8,7 @@ import os
 import shutil
 import time
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -181,6 +182,29 @@ def test_what_config_json_promises(folder: Path) -> None:
     assert model.complete
     assert [one.id for one in model.findings] == ["weights-config", "weights-config"]
     assert "vocab_size 64" in model.findings[0].seen
+
+
+@pytest.mark.parametrize(
+    ("config", "tensors", "said"),
+    [
+        ({"draft_vocab_size": 32000}, {}, "no tensor d2t"),
+        ({"draft_vocab_size": 32000}, {"d2t": ("int64", [32000])}, ""),
+        ({"draft_vocab_size": 32000}, {"model.d2t": ("int64", [100])}, "has the shape [100]"),
+        ({"draft_vocab_size": 64000}, {}, ""),
+        ({"draft_vocab_size": None}, {}, ""),
+        ({"draft_vocab_size": "x"}, {}, ""),
+    ],
+)
+def test_a_drafter_with_a_vocabulary_of_its_own(
+    tmp_path: Path, config: dict[str, Any], tensors: dict[str, Any], said: str
+) -> None:
+    named = {"architectures": ["LlamaForCausalLMEagle3"], "vocab_size": 64000}
+    write(tmp_path / "config.json", {**named, **config})
+    data = content({"midlayer.q.weight": ("bfloat16", [4, 8]), **tensors})
+    (tmp_path / "model.safetensors").write_bytes(data)
+    found = check(tmp_path, tokenizer=False).findings
+    assert [one.level for one in found] == (["warn"] if said else [])
+    assert all(said in one.seen for one in found)
 
 
 @pytest.mark.slow
