@@ -23,7 +23,7 @@ from roles.switch.decision import Decide, Decision
 from roles.switch.outcome import fallback_of, others_of, result_of
 from roles.switch.staged import prove
 from sglangctl.state.journal import Event
-from sglangctl.switch import before, cutover
+from sglangctl.switch import before, cutover, measuring
 from sglangctl.switch.journal import now
 from sglangctl.systemd import unit_names
 from sglangctl.systemd.unit_names import watch_unit
@@ -147,6 +147,7 @@ def switched(
             *planned(
                 [
                     *changing_over(facts, name),
+                    *measured_before(engine, facts),
                     *way_back(facts, name, digest, list(engine.fallbacks)),
                 ]
             ),
@@ -247,6 +248,18 @@ def changing_over(facts: JSON, engine: str) -> list[str]:
     plan = engine_facts(facts, engine, "plans")
     found = cutover.Cutover.from_json(plan.get("cutover"))
     return [escaped(str(found))] if found else []
+
+
+def measured_before(engine: DesiredEngine, facts: JSON) -> list[str]:
+    """What a switch does with the engine that it replaces before it stops it; none where it stops
+    nothing, or the release has served before."""
+    plan = engine_facts(facts, engine.name, "plans")
+    ends = ("units_to_stop", "containers_to_stop", "processes_to_end")
+    links = releases(facts, engine.name)
+    known = engine.release.digest in (links.get("known_good"), links.get("previous"))
+    if known or not any(plan.get(key) for key in ends):
+        return []
+    return measuring.told(engine.spec.acceptance)
 
 
 def way_back(facts: JSON, engine: str, to: str, fallbacks: Sequence[str] = ()) -> list[str]:

@@ -1,7 +1,8 @@
 """Measured loads that were accepted, and whether a new one is worse.
 
 `accepted.json` of an engine keeps the last ones, each with the model, the hardware and the release
-that it was measured on: only what was measured on the same is compared.
+that it was measured on: only what was measured on the same is compared. A new release is held
+against the engine that it replaced as well, and so are its answers.
 """
 
 from __future__ import annotations
@@ -9,10 +10,13 @@ from __future__ import annotations
 import json
 import os
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import datetime, timezone
 from typing import Any
 
+from sglangctl.engine import canaries
+from sglangctl.engine.canaries import Agreement
+from sglangctl.engine.former import Former
 from sglangctl.engine.http import Endpoint
 from sglangctl.engine.kinds import CHATTING, Kind
 from sglangctl.engine.load import Load, Speed, measure
@@ -54,20 +58,42 @@ class Judged:
     load: Load
     against: dict[str, Any] | None
     comparison: Comparison
+    before: Former | None = None
+    """The engine that it replaced."""
+    answers: Agreement | None = None
+    """With the answers of that one."""
     kept: bool = False
     unkept: str = ""
     """Why it could not be kept: that makes no engine worse."""
 
     def event(self, wanted: Acceptance) -> dict[str, Any]:
         """`acceptance` of a `generate` event, and of `bench --json`."""
-        return {
+        found = {
             **self.load.as_dict(),
-            "worse": list(self.comparison.worse),
+            "worse": [*self.differences, *self.comparison.worse],
             "unsure": list(self.comparison.unsure),
             "compared_with": (self.against or {}).get("time"),
             "fail": wanted.fail,
             "kept": self.kept,
         }
+        if self.before is not None:
+            one = self.before
+            found["before"] = {"who": one.who, "time": one.time, **(one.load or {})}
+        if self.answers is not None:
+            same = self.before is not None and self.before.same_weights is True
+            words = self.before.weights if self.before is not None and not same else ""
+            said = "; ".join(filter(None, (self.answers.said(), words)))
+            found["answers"] = {**self.answers.as_dict(), "same_weights": same, "said": said}
+        return found
+
+    @property
+    def differences(self) -> list[str]:
+        """Of its answers, where the weights are the same: other weights answer otherwise."""
+        if self.answers is None or self.before is None or self.before.same_weights is not True:
+            return []
+        who = self.before.who
+        found = self.answers.differences()
+        return [f"with the same weights it answers otherwise than {who}: {one}" for one in found]
 
 
 def judge(
@@ -77,11 +103,19 @@ def judge(
     where: Endpoint,
     kind: Kind = CHATTING,
     keep: bool | None = None,
+    before: Former | None = None,
 ) -> Judged:
-    """Measure, compare, and keep what is not worse (`keep`: in any case, or never)."""
-    against = last(config, paths)
-    load, found = measured(where, config.served_name, wanted, against, kind)
-    good = load.fault is None and bool(load.speeds) and not found.worse
+    """Measure, compare, and keep what is not worse (`keep`: in any case, or never). `before`: what it
+    has replaced, to be held against too."""
+    against, answers = last(config, paths), None
+    if before is not None and before.answers:
+        logprobs = canaries.safe(config.drafter is not None, config.version)
+        answers = canaries.compare(where, before.answers, logprobs)
+    same_way = before is not None and before.kind == kind.name
+    replaced = before.load if before is not None and same_way else None
+    load, found = measured(where, config.served_name, wanted, against, kind, replaced)
+    judged = Judged(load, against, found, before, answers)
+    good = load.fault is None and bool(load.speeds) and not (found.worse or judged.differences)
     kept = good if keep is None else keep and load.fault is None
     unkept = ""
     if kept:
@@ -89,7 +123,7 @@ def judge(
             store(config, load, paths)
         except OSError as error:
             kept, unkept = False, os_errors.sentence(error)
-    return Judged(load, against, found, kept, unkept)
+    return replace(judged, kept=kept, unkept=unkept)
 
 
 def measured(
@@ -98,14 +132,21 @@ def measured(
     wanted: Acceptance,
     against: Mapping[str, Any] | None,
     kind: Kind = CHATTING,
+    replaced: Mapping[str, Any] | None = None,
 ) -> tuple[Load, Comparison]:
     """Measure and compare, once more where it looks worse: a busy minute of the host is no slower
-    engine."""
+    engine. `against`, `replaced`: what was accepted, and what the engine before it had."""
+
+    def compared() -> Comparison:
+        accepted = compare(load, against, wanted.tolerance)
+        before = compare(load, replaced, wanted.tolerance, "the engine before it had")
+        return Comparison(accepted.worse + before.worse, accepted.unsure + before.unsure)
+
     load = measure(where, model, wanted, kind)
-    found = compare(load, against, wanted.tolerance)
+    found = compared()
     if (found.worse or found.unsure) and load.fault is None:
         load = best(load, measure(where, model, wanted, kind))
-        found = compare(load, against, wanted.tolerance)
+        found = compared()
     return load, found
 
 
@@ -118,8 +159,13 @@ def best(one: Load, other: Load) -> Load:
     return other if other.fault is None and gap(other) < gap(one) else one
 
 
-def compare(load: Load, against: Mapping[str, Any] | None, tolerance: float) -> Comparison:
-    """What of `load` is slower than the accepted document by more than `tolerance` (a share)."""
+def compare(
+    load: Load,
+    against: Mapping[str, Any] | None,
+    tolerance: float,
+    whose: str = "accepted were",
+) -> Comparison:
+    """What of `load` is slower than another one's document by more than `tolerance` (a share)."""
     before = {speed.concurrency: speed for speed in speeds_of(against)}
     worse: list[str] = []
     unsure: list[str] = []
@@ -137,7 +183,7 @@ def compare(load: Load, against: Mapping[str, Any] | None, tolerance: float) -> 
             if share >= 1.0 - tolerance:
                 continue
             line = (
-                f"{at_once}: {now_s * 1000:.1f} ms {label}, accepted were {then_s * 1000:.1f} ms "
+                f"{at_once}: {now_s * 1000:.1f} ms {label}, {whose} {then_s * 1000:.1f} ms "
                 f"({100 * (1 - share):.0f} % slower, tolerance {100 * tolerance:.0f} %)"
             )
             sure = share + SURE * error * share < 1.0 - tolerance

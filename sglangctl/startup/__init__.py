@@ -23,7 +23,7 @@ socket   port, owner_pid, ours, owner (another one: its name, pid and unit)
 generate status, seconds, text_ok, accept_length, accept_source, model, models, speculative (the algorithm that
          runs, "" for none), speculative_faults, tokens_per_s, error, fault, min_accept_length;
          warm {mode, seconds, limit_s, paths: [{name, first_s, again_s, fault, skipped}]};
-         acceptance {fault, worse, unsure (lists of sentences), compared_with, fail}
+         acceptance {fault, worse, unsure (lists of sentences), compared_with, fail, answers {said}}
 warm     path (that the proof walks now, in words), number, of
 cache    grown (names of the compile caches that have grown since the last look)
 exit     returncode, oom, oom_kills, shm_full, xid

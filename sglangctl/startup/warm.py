@@ -54,7 +54,12 @@ def _load(fields: Mapping[str, Any]) -> dict[str, Any]:
     summary = f"as fast as accepted on {printable(before)}" if before else "the first of its kind"
     if lines("unsure"):
         summary = f"too much noise to tell: {'; '.join(lines('unsure'))}"
-    worse = (f"the load was not completed: {printable(fault)}",) if fault else lines("worse")
+    answers = text(mapping(fields.get("answers")).get("said"))
+    if answers:
+        summary = f"{summary}; {printable(answers)}"
+    worse = lines("worse")
+    if fault:
+        worse = (f"the load was not completed: {printable(fault)}", *worse)
     return {"load": summary, "load_worse": worse, "load_fails": fields.get("fail") is True}
 
 

@@ -179,6 +179,8 @@ class Acceptance:
     tokens: int = 64
     """Of each answer."""
     limit_s: float = 30.0
+    replaced: bool = True
+    """Measure the engine that is replaced as well, and ask it the canaries, before it is stopped."""
 
 
 @dataclass(frozen=True)

@@ -56,6 +56,10 @@ class Paths:
         """Measured loads that were accepted."""
         return self.engine_state(name) / "accepted.json"
 
+    def former(self, name: str) -> Path:
+        """What the last switch found of the engine that it replaced (engine/former.py)."""
+        return self.engine_state(name) / "former.json"
+
     def collective(self, name: str) -> Path:
         """Results of all-reduces on its GPUs."""
         return self.engine_state(name) / "collective.json"

@@ -14,6 +14,7 @@ from sglangctl.state.config import EngineConfig
 from sglangctl.state.paths import Paths
 from sglangctl.systemd.unit import Unit, find
 from sglangctl.util.heartbeat import BEAT_S
+from sglangctl.util.values import texts
 from sglangctl.weights import start as weights
 
 LOOK_S = 0.25
@@ -25,6 +26,9 @@ LATE_S = 120.0
 """Beyond the start's own budget: then its watch is dead, and so is nobody's hope."""
 BEGUN_S = 30.0
 """For systemd to begin the start that it was asked for."""
+
+ACCEPTANCE = "acceptance: "
+"""How the check's line begins in the evidence of a verdict (startup/verdict.py)."""
 
 OUTCOME_OF = {"rank-stopped": "stalled", "unproven": "serving", "down": "failed"}
 """Words of an Outcome that are none of the outcomes of a start -> the one that they come closest to."""
@@ -97,6 +101,14 @@ def of_verdict(engine: EngineConfig, verdict: journal.Event, start: str | None) 
     return Outcome(word, sentence, verdict, start)
 
 
+def _refused(verdict: journal.Event) -> str | None:
+    """What the acceptance has against an engine that the inventory wants refused for it (`fail`): it
+    is measured once in a start, so that waiting changes nothing. None where it has nothing."""
+    lines = texts(verdict.get("evidence"))
+    found = (one[len(ACCEPTANCE) :] for one in lines if one.startswith(ACCEPTANCE))
+    return next(found, None)
+
+
 class _Following:
     def __init__(
         self,
@@ -149,6 +161,10 @@ class _Following:
         stopped = cause == "rank-stopped" and word in ("stalled", "unresponsive")
         if self._for("stopped", stopped) >= limits.rank_stopped_s:
             return Outcome("rank-stopped", "one of its ranks stays stopped", verdict or {}, start)
+        refused = _refused(verdict or {}) if word == "serving" else None
+        if refused is not None:
+            sentence = f"it serves, and is not accepted: {refused}"
+            return Outcome("unproven", sentence, verdict or {}, start)
         # While it walks the paths it may compile for minutes at each: the watch judges that.
         phase = verdict.get("phase") if verdict else None
         serving = word in ("serving", "unresponsive") and phase != "warming"

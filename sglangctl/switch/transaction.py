@@ -36,7 +36,16 @@ from sglangctl.state.files import link_atomic, no_room
 from sglangctl.state.lock import locked
 from sglangctl.state.paths import Paths
 from sglangctl.state.release import State
-from sglangctl.switch import back, before, cutover, cutover_facts, gate, live, recorded_unit
+from sglangctl.switch import (
+    back,
+    before,
+    cutover,
+    cutover_facts,
+    gate,
+    live,
+    measuring,
+    recorded_unit,
+)
 from sglangctl.switch import unit as switch_unit
 from sglangctl.switch.configure import engine_of, put_config
 from sglangctl.switch.ended import Cancelled, Stopped
@@ -274,6 +283,7 @@ def _forward(
         _step(engine, state, GATING, paths, record)
         plan = _at_the_gate(engine, way, plan, state, paths, record)
         engine = gate.in_old(engine, way)
+    measuring.take(engine, plan, str(state.to), paths, record.say)
     _step(engine, state, FREEING, paths, record)
     freed = free.execute(_kept_enabled(plan), record.say, record.emit)
     if not freed.ok:

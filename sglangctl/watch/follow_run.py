@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from sglangctl.diagnosis.outcomes import PROVEN
-from sglangctl.engine import accepted
+from sglangctl.engine import accepted, former
 from sglangctl.engine.http import Endpoint, endpoint
 from sglangctl.engine.kinds import Kind
 from sglangctl.engine.run import Run
@@ -274,15 +274,16 @@ class Follow:
 def acceptance(
     config: EngineConfig, paths: Paths, where: Endpoint, tell: Callable[[str], None], kind: Kind
 ) -> dict[str, Any] | None:
-    """The load of the acceptance, measured and compared; None of a release that was accepted: a
-    restart of it does not wait for that."""
+    """The load of the acceptance, measured and compared, and the answers beside those of the engine
+    that it replaced; None of a release that was accepted: a restart of it does not wait for that."""
     wanted = config.acceptance
     if wanted is None or kind.vectors:
         return None
     release = link_target(config.name, "current", paths)
     if release is not None and accepted.last(config, paths, release) is not None:
         return None
-    found = accepted.judge(config, wanted, paths, where, kind)
+    before = former.of(config, paths)
+    found = accepted.judge(config, wanted, paths, where, kind, before=before)
     if found.unkept:
         tell(f"the measured load is not kept: {found.unkept}")
     return found.event(wanted)

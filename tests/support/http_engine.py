@@ -44,6 +44,8 @@ class Engine:
     """Whether there is a chat template; without one a chat is refused as 0.5.23 does."""
     vectors: Callable[[int], Any] = lambda number: [0.1 * number, 0.2, 0.3]
     """The vector of the n-th text of a request (an embedding, a score)."""
+    answers: Callable[[str, dict[str, Any]], Answer | None] = lambda path, document: None
+    """The answer to a POST that is not streamed; None: the one below."""
     requests: list[tuple[str, dict[str, Any] | None, dict[str, str]]] = field(default_factory=list)
     in_flight: int = 0
     most_in_flight: int = 0
@@ -83,7 +85,11 @@ def serving(engine: Engine, port: int = 0) -> Iterator[Engine]:
                 engine.in_flight -= 1
 
         def _route(self, document: dict[str, Any] | None) -> None:
-            if self.path == "/health":
+            plain = document is not None and not document.get("stream")
+            special = engine.answers(self.path, document) if plain and document else None
+            if special is not None:
+                self._answer(*special)
+            elif self.path == "/health":
                 time.sleep(engine.health_delay_s)
                 self._answer(engine.health, b"")
             elif self.path == "/v1/models":

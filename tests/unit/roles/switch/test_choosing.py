@@ -11,6 +11,7 @@ from roles.host.managed import Change
 from roles.report import choice
 from roles.switch.choosing import choice_of
 from roles.switch.decision import decision_of
+from roles.switch.operations import measured_before
 from roles.switch.values import of_diff, values
 from tests.support.host_facts import facts_of
 from tests.support.inventory_case import engine
@@ -177,3 +178,26 @@ def test_drop_ins_of_others_and_a_deleted_log_are_told() -> None:
     facts["files"][WANTED.spec.log_folder] = {"kind": "absent"}
     assert chosen(facts).action == choice.REPAIR
     assert "deleted log" in chosen(facts).notes[1]
+
+
+ACCEPTED = desired_engine(engine("acceptance: {limit_s: 20}"))
+
+
+@pytest.mark.parametrize(
+    ("links", "stops", "told"),
+    [
+        ({"current": "b" * 64}, True, True),
+        ({"current": "b" * 64}, False, False),
+        ({"current": "b" * 64, "previous": ACCEPTED.release.digest}, True, False),
+        ({"current": "b" * 64, "known_good": ACCEPTED.release.digest}, True, False),
+    ],
+)
+def test_the_plan_says_that_what_is_replaced_is_measured(
+    links: dict[str, str], stops: bool, told: bool
+) -> None:
+    facts = facts_of(ACCEPTED, releases=links)
+    units = [{"unit": ACCEPTED.spec.unit, "pids": [1]}] if stops else []
+    facts["plans"] = {ACCEPTED.name: {"units_to_stop": units}}
+    lines = measured_before(ACCEPTED, facts)
+    assert len(lines) == told and all("at most 50 s" in line for line in lines)
+    assert measured_before(WANTED, facts) == []

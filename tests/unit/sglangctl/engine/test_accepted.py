@@ -13,6 +13,8 @@ import pytest
 
 from sglangctl.engine import accepted
 from sglangctl.engine.accepted import compare
+from sglangctl.engine.canaries import Agreement, Answer
+from sglangctl.engine.former import Former
 from sglangctl.engine.http import Endpoint
 from sglangctl.engine.kinds import CHATTING
 from sglangctl.engine.load import Load, Speed, gaps_of, measure, paces_of, quantile, spread
@@ -132,6 +134,71 @@ def test_the_first_is_kept_a_slower_one_is_not(config: EngineConfig) -> None:
     event = json.loads(json.dumps(second.event(quick)))
     assert event["compared_with"] and event["worse"] and event["fail"] is False
     assert len(accepted.entries(config.name, paths)) == 1
+
+
+OLD = Former("abc", "2026-11-30T10:00:00+00:00", "vllm.service", True, "", "chat")
+SAID = (Answer("The capital of France is", " Paris", (1,), (-0.1,)),)
+
+
+def judged(
+    config: EngineConfig,
+    before: Former,
+    monkeypatch: pytest.MonkeyPatch,
+    pace_s: float = 0.01,
+    nats: float = 0.01,
+) -> accepted.Judged:
+    monkeypatch.setattr(accepted, "measure", lambda *_: Load(1.0, (speed(pace_s),)))
+    found = Agreement(6, 5, nats, 0.0, 0.0)
+    monkeypatch.setattr(accepted.canaries, "compare", lambda *_: found)
+    where = Endpoint("127.0.0.1", 9)
+    return accepted.judge(config, WANTED, Paths(), where, before=before)
+
+
+def test_slower_than_the_engine_before_it_is_worse(
+    config: EngineConfig, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    before = replace(OLD, load=against(speed(0.01)))
+    found = judged(config, before, monkeypatch, pace_s=0.0125)
+    event = found.event(WANTED)
+    assert "12.5 ms" in event["worse"][0] and "10.0 ms" in event["worse"][0]
+    assert "the engine before it had" in event["worse"][0] and not found.kept
+    assert event["before"]["who"] == "vllm.service" and event["before"]["speeds"]
+
+
+def test_as_fast_as_the_engine_before_it_is_kept(
+    config: EngineConfig, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    before = replace(OLD, load=against(speed(0.01)), answers=SAID)
+    found = judged(config, before, monkeypatch)
+    assert found.kept and found.event(WANTED)["worse"] == []
+    assert "5 of 6 answers begin as before" in found.event(WANTED)["answers"]["said"]
+
+
+def test_another_way_of_asking_is_not_compared(
+    config: EngineConfig, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    before = replace(OLD, load=against(speed(0.001)), kind="completion")
+    assert judged(config, before, monkeypatch).comparison.worse == ()
+
+
+def test_other_answers_with_the_same_weights_are_worse_and_kept_nowhere(
+    config: EngineConfig, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    found = judged(config, replace(OLD, answers=SAID), monkeypatch, nats=1.9)
+    assert "vllm.service" in found.event(WANTED)["worse"][0]
+    assert "1.90 nats" in found.event(WANTED)["worse"][0]
+    assert not found.kept and accepted.entries(config.name, Paths()) == []
+
+
+@pytest.mark.parametrize("same", [False, None])
+def test_other_weights_answer_otherwise_which_is_said_and_no_alarm(
+    config: EngineConfig, monkeypatch: pytest.MonkeyPatch, same: bool | None
+) -> None:
+    before = replace(OLD, answers=SAID, same_weights=same, weights="its weights are others: /a")
+    found = judged(config, before, monkeypatch, nats=1.9)
+    said = found.event(WANTED)["answers"]["said"]
+    assert found.kept and found.event(WANTED)["worse"] == []
+    assert "1.900 nats a token" in said and "its weights are others" in said
 
 
 def test_what_was_measured_is_shown_before_it_was_in_a_file() -> None:

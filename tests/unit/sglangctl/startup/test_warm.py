@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 
 from sglangctl.startup.fold import Startup
+from sglangctl.startup.warm import findings
 from tests.support.startup_events import (
     DETOKENIZER,
     MAIN,
@@ -128,3 +129,17 @@ def test_a_slower_engine_is_degraded_or_not_ready_as_asked() -> None:
 def test_an_acceptance_that_is_none_raises_nothing() -> None:
     for odd in ([1], {"worse": "x", "unsure": [3], "fail": "yes", "fault": 4}):
         assert feed(serving(10), generate(30, acceptance=odd)).outcome == "ready"
+
+
+AGREED = {"said": "6 of 6 answers begin as before, 0.002 nats a token"}
+
+
+def test_answers_that_agree_are_said() -> None:
+    facts = findings(accepted(answers=AGREED))
+    assert "0.002 nats" in facts["load"] and facts["load_worse"] == ()
+    assert findings(accepted(answers=[3]))["load"] == findings(accepted())["load"]
+
+
+def test_a_load_that_was_not_completed_hides_no_other_finding() -> None:
+    facts = findings(accepted(fault="no answer", worse=["it answers otherwise"]))
+    assert len(facts["load_worse"]) == 2

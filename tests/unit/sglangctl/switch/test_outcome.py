@@ -19,6 +19,7 @@ def verdict(word: str, **more: Any) -> dict[str, Any]:
     return {"kind": "verdict", "outcome": word, **more}
 
 
+SLOWER = "acceptance: one at a time: 12.5 ms a token, the engine before it had 10.0 ms"
 STOPPED = {"cause": "rank-stopped"}
 CASES: list[tuple[str, list[tuple[float, str, dict[str, Any] | None]], str, float]] = [
     # name, (from second, what systemd says, the watch's last word), the outcome, at the earliest
@@ -43,6 +44,15 @@ CASES: list[tuple[str, list[tuple[float, str, dict[str, Any] | None]], str, floa
         660,
     ),
     ("serves and never proves it", [(0, "active", verdict("serving"))], "unproven", 660),
+    (
+        "is slower than what it replaces, and the inventory wants it refused",
+        [
+            (0, "active", verdict("serving", phase="warming")),
+            (40, "active", verdict("serving", phase="serving", evidence=[SLOWER])),
+        ],
+        "unproven",
+        40,
+    ),
     (
         "serves and compiles for long",
         [
