@@ -105,6 +105,7 @@ def of_verify(subject: Subject, lines: list[str]) -> Result:
         checks=found.get("checks") or [],
         stopped_by=stopped_by,
         memory=found.get("memory"),
+        history=found.get("history") or [],
         next_step=next_step(subject, cause, stopped_by) if status else None,
     )
 

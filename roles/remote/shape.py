@@ -181,6 +181,7 @@ _VERIFY = _object(
     **dict.fromkeys(("tokens", "tokens_per_s", "ttft_s", "accept_length"), _some("number")),
     checks=_or_none(_list(_object("name", name=_text(), passed=_some("boolean"), detail=_text()))),
     memory=_or_none(_object()),
+    history=_or_none(_list(_object())),
 )
 _STATUS = _object(
     "name",

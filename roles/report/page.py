@@ -10,6 +10,7 @@ from typing import Any
 from jinja2 import Environment, FileSystemLoader
 
 from roles.inventory.shipped import TEMPLATES
+from roles.report import history
 from roles.report.timeline import Bar, Timeline, timeline
 from sglangctl.startup.render import duration, walks
 from sglangctl.util.terminal import escaped, without_ansi
@@ -35,7 +36,7 @@ def _templates() -> Environment:
 
 def page(document: Mapping[str, Any]) -> str:
     """The page of one run."""
-    hosts = [of_host(one) for one in mappings(document.get("report"))]
+    hosts = [of_host(one, document.get("time")) for one in mappings(document.get("report"))]
     bad = sum(1 for one in hosts if one["outcome"] != "ok")
     done = any(one["done"] for one in hosts)
     foreseen = any(one["choice"].get("fails") for host in hosts for one in host["engines"])
@@ -62,7 +63,7 @@ def shown(value: object) -> str:
     return "\n".join(escaped(line) for line in without_ansi(str(value)).split("\n"))
 
 
-def of_host(host: Mapping[str, Any]) -> dict[str, Any]:
+def of_host(host: Mapping[str, Any], time: object = None) -> dict[str, Any]:
     results = {str(one.get("engine")): one for one in mappings(host.get("engines"))}
     choices = {str(one.get("engine")): one for one in mappings(host.get("choices"))}
     switches = mapping(host.get("switches"))
@@ -73,7 +74,7 @@ def of_host(host: Mapping[str, Any]) -> dict[str, Any]:
         "outcome": host.get("outcome"),
         "messages": host.get("messages") or [],
         "engines": [
-            of_engine(name, results.get(name, {}), choices.get(name, {}), switches.get(name))
+            of_engine(name, results.get(name, {}), choices.get(name, {}), switches.get(name), time)
             for name in names
         ],
         "operations": [one for one in operations if one.get("changed") or not one.get("success")],
@@ -84,11 +85,17 @@ def of_host(host: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def of_engine(
-    name: str, result: Mapping[str, Any], choice: Mapping[str, Any], switch: object
+    name: str,
+    result: Mapping[str, Any],
+    choice: Mapping[str, Any],
+    switch: object,
+    time: object = None,
 ) -> dict[str, Any]:
     events = mappings(switch)
     seen = timeline(events, result, choice)
     generate = mapping(result.get("generate"))
+    load = mapping(generate.get("acceptance"))
+    measured = history.measurements(result.get("history"), load, time)
     return {
         "name": name,
         "result": result,
@@ -102,7 +109,9 @@ def of_engine(
         "dark": seen.dark,
         "speed": speed(generate),
         "walked": walks(generate.get("warm")),
-        "acceptance": acceptance(mapping(generate.get("acceptance"))),
+        "acceptance": acceptance(load),
+        "measured": measured,
+        "chart": history.chart(measured),
         "steps": [
             (number(one.get("t")) or 0.0, one["text"]) for one in events if text(one.get("text"))
         ],
@@ -123,17 +132,25 @@ def speed(generate: Mapping[str, Any]) -> list[tuple[str, str]]:
 
 
 def acceptance(fields: Mapping[str, Any]) -> dict[str, Any] | None:
-    """The measured load, a row for each concurrency, and how it compares."""
+    """The measured load and that of the engine it replaced, a row for each concurrency, and how they
+    compare."""
     if not fields:
         return None
     columns = ("tokens_per_s", "first_p50_s", "first_p95_s", "pace_p50_s", "gap_p95_s")
-    rows = [
-        [one.get("concurrency"), *(number(one.get(column)) for column in columns)]
-        for one in mappings(fields.get("speeds"))
-    ]
+
+    def rows(speeds: object) -> list[list[Any]]:
+        return [
+            [one.get("concurrency"), *(number(one.get(column)) for column in columns)]
+            for one in mappings(speeds)
+        ]
+
     said = [*texts(fields.get("worse")), *texts(fields.get("unsure"))]
+    before = mapping(fields.get("before"))
     return {
-        "rows": rows,
+        "rows": rows(fields.get("speeds")),
+        "before": rows(before.get("speeds")),
+        "who": text(before.get("who")),
+        "answers": text(mapping(fields.get("answers")).get("said")),
         "said": said,
         "worse": bool(fields.get("worse") or fields.get("fault")),
         "against": fields.get("compared_with"),

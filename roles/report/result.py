@@ -39,6 +39,8 @@ class Result:
     """Who asked for its end: it did not fail."""
     memory: dict[str, Any] | None = None
     """Of each GPU, as `sglangctl verify --json` has it: {taken, estimated}."""
+    history: list[dict[str, Any]] = field(default_factory=list)
+    """Loads that were accepted on this host, oldest first (sglangctl/engine/accepted.py)."""
     reachable: bool | None = None
     """From the controller, where the inventory asks for it."""
 

@@ -29,6 +29,9 @@ from sglangctl.util import os_errors
 from sglangctl.util.values import mapping, mappings, text
 
 KEPT = 50
+TOLD = 20
+SHOWN = ("concurrency", "tokens_per_s", "first_p50_s", "pace_p50_s")
+"""Measurements, and fields of Speed, for the reports of a controller."""
 SURE = 2.0
 """Standard errors by which a speed must be below the tolerance to be called worse."""
 LEAST_FIRST_S = 0.05
@@ -266,6 +269,18 @@ def described(entry: Mapping[str, Any]) -> list[str]:
             parts.append(f"{label} {shown} ms")
         lines.append(f"{count:<12} {', '.join(parts)}")
     return lines
+
+
+def history(name: str, paths: Paths) -> list[dict[str, Any]]:
+    """The newest measurements that are kept of an engine, for a report: what made them, and the speeds
+    that people look at."""
+    return [
+        {
+            **{key: entry.get(key) for key in ("time", "model", "hardware", "release", "version")},
+            "speeds": [{key: getattr(speed, key) for key in SHOWN} for speed in speeds_of(entry)],
+        }
+        for entry in entries(name, paths)[-TOLD:]
+    ]
 
 
 def text_or_dash(value: Any) -> str:

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import sys
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import Any
 
 from sglangctl.diagnosis.outcomes import SERVED
 from sglangctl.diagnosis.readiness import Check, Decision, Expected, decide
-from sglangctl.engine import processes, readiness_facts
+from sglangctl.engine import accepted, processes, readiness_facts
 from sglangctl.engine.http import endpoint
 from sglangctl.gpu import gpus
 from sglangctl.preflight import fit
@@ -48,6 +48,8 @@ class Report:
     memory: dict[str, Any] | None = None
     """Of each GPU: `taken`, what the engine says, and `estimated`, what the preflight expects, or
     null; both {weights_gib, cache_gib, graphs_gib, tokens}."""
+    history: list[dict[str, Any]] = field(default_factory=list)
+    """Loads that were accepted, oldest first (engine/accepted.py)."""
 
 
 def verify(
@@ -126,6 +128,7 @@ def judged(
         ttft_s=rounded(generation.ttft_s) if generation else None,
         accept_length=rounded(found.acceptance.length) if found.acceptance else None,
         memory=_memory(config, paths, found.memory),
+        history=accepted.history(config.name, paths),
     )
 
 

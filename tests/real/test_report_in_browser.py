@@ -29,5 +29,7 @@ def test_the_page_is_drawn_and_nothing_in_it_runs(tmp_path: Path) -> None:
         [*argv, "--dump-dom", file.as_uri()], check=True, timeout=60, capture_output=True, text=True
     )
     assert "<title>sglang 2026-11-30T11:30:00Z</title>" in done.stdout  # a script would change it
-    assert len(re.findall(r"<svg ", done.stdout)) == 2
+    assert len(re.findall(r"<svg ", done.stdout)) == 3
     assert len(re.findall(r'<rect class="dark0"', done.stdout)) == 2
+    assert len(re.findall(r'<circle class="kept"', done.stdout)) == 4
+    assert len(re.findall(r'<circle class="unkept"', done.stdout)) == 2

@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 
+from roles.report import history
 from roles.report.page import page
 from roles.report.timeline import Timeline, timeline
 from tests.support.fuzz import ODD
@@ -105,6 +106,10 @@ def test_the_page_says_what_the_report_says() -> None:
         "instead of 101.0",
         "2026-11-29T10:00:00Z",
         "+max-total-tokens: 4096",
+        "before: vllm-kimi.service",
+        "63.6",
+        "6 of 6 answers begin as before",
+        "520.5",
         "path /a -&gt; /b",
         "not reached",
     ):
@@ -135,11 +140,12 @@ def test_whatever_a_host_has_answered_there_is_a_page() -> None:
             return {key: spoiled(one) for key, one in value.items() if chance.random() > 0.03}
         return [spoiled(one) for one in value] if isinstance(value, list) else value
 
+    spoilt = ("generate", "checks", "phases", "history")
     for _ in range(300):
         found = document()
         for host in found["report"]:
             host["engines"] = [
-                {**one, **{key: spoiled(one[key]) for key in ("generate", "checks", "phases")}}
+                {**one, **{key: spoiled(one[key]) for key in spoilt if key in one}}
                 for one in host["engines"]
             ]
             host["switches"] = {key: spoiled(one) for key, one in host["switches"].items()}
@@ -155,3 +161,44 @@ def test_numbers_that_are_none(odd: Any) -> None:
         "warm": {"paths": [{"name": "x", "first_s": odd}], "seconds": odd},
     }
     assert "0 paths walked" in page(found)
+
+
+def over_time(**load: Any) -> list[history.Measurement]:
+    (host, _) = document()["report"]
+    (result,) = host["engines"]
+    now = {**result["generate"]["acceptance"], **load}
+    return history.measurements(result["history"], now, "2026-11-30T11:30:00Z")
+
+
+def test_speeds_over_time_are_a_line_for_each_concurrency() -> None:
+    found = over_time()
+    assert [one.kept for one in found] == [True, True, False]
+    drawn = history.chart(found)
+    assert drawn is not None
+    single, together = drawn["lanes"]
+    assert (single["name"], together["name"]) == ("1 at a time", "8 at once")
+    assert "101.0" in single["most"] and "520.5" in together["most"]
+    heights = [one["y"] for one in single["points"]]
+    assert heights[1] < heights[0] < heights[2] < single["base"]  # 101, 96, 82.5 tokens/s
+    assert "82.5 tokens/s" in single["points"][2]["label"]
+    assert single["points"][0]["x"] < single["points"][1]["x"] < single["points"][2]["x"] < 960
+
+
+def test_what_was_kept_is_shown_once() -> None:
+    """The host's history has it already."""
+    assert len(over_time(kept=True)) == 2
+
+
+def test_one_measurement_is_a_table_without_a_chart() -> None:
+    found = document()
+    result = found["report"][0]["engines"][0]
+    result["history"], result["generate"]["acceptance"] = result["history"][:1], None
+    html = page(found)
+    assert "Speed over time" in html and 'polyline class="speed"' not in html
+    result["history"] = []
+    assert "Speed over time" not in page(found)
+
+
+def test_no_more_than_the_newest_are_shown() -> None:
+    entry = {"time": "t", "speeds": [{"concurrency": 1, "tokens_per_s": 1.0}]}
+    assert len(history.measurements([entry] * 900, {}, "")) == history.MOST
