@@ -40,7 +40,7 @@ def chart(found: Sequence[Measurement]) -> dict[str, Any] | None:
     """Lines of tokens/s, a lane for each concurrency; None of fewer than two points."""
     counts = sorted({count for one in found for count in one.speeds})
     step = (WIDTH - LABEL - 2 * ROOM) / max(1, len(found) - 1)
-    lanes = []
+    lanes: list[dict[str, Any]] = []
     for count in counts:
         values = [one.speeds.get(count, (None,))[0] for one in found]
         known = [(place, value) for place, value in enumerate(values) if value is not None]
