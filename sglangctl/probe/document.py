@@ -5,6 +5,7 @@ See `sglangctl probe --help` for the request.
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import shutil
@@ -162,11 +163,7 @@ def probe(request: Mapping[str, Any], paths: Paths | None = None) -> Probe:
     found.files = {
         path: files.describe(path, wanted) for path, wanted in request.get("files", {}).items()
     }
-    found.disks = {
-        # A mount whose server is dead never answers.
-        path: part(f"disks {path}", lambda: within(DISK_S, lambda: machine.disk(path)))  # noqa: B023 (called at once)
-        for path in request.get("paths", ())
-    }
+    found.disks = _disks(part, request.get("paths", ()))
     found.users = {name: machine.user(name) for name in request.get("users", ())}
     found.dists = {
         venv: part(f"dists {venv}", lambda: machine.distributions(venv, names), "no such venv")  # noqa: B023
@@ -195,6 +192,17 @@ def _collectives(found: Probe, part: _Parts, names: list[str], paths: Paths) -> 
             lambda: collectives.brief(name, paths),  # noqa: B023 (called at once)
             "nothing is kept",
         )
+
+
+def _disks(part: _Parts, paths: Sequence[str]) -> dict[str, Any]:
+    """The file system of each path. A mount whose server is dead never answers: a process of its own
+    looks at all of them, and where that has no answer, one for each."""
+    with contextlib.suppress(NoAnswer, OSError, KeyError):
+        return dict(within(DISK_S, lambda: {path: machine.disk(path) for path in paths}))
+    return {
+        path: part(f"disks {path}", lambda: within(DISK_S, lambda: machine.disk(path)))  # noqa: B023 (called at once)
+        for path in paths
+    }
 
 
 class _Parts:

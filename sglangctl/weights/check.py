@@ -7,7 +7,6 @@ from __future__ import annotations
 import json
 import os
 from collections.abc import Iterable
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -242,6 +241,8 @@ def _headers(folder: Path, names: Iterable[str], findings: list[Finding]) -> dic
             return Finding("weights-corrupt", FAIL, f"{shown(name)}: {error}", AGAIN)
         except OSError as error:
             return access.refusal(folder / name, error)
+
+    from concurrent.futures import ThreadPoolExecutor  # it takes logging along: 10 ms of a probe
 
     found: dict[str, Header] = {}
     with ThreadPoolExecutor(READERS) as readers:

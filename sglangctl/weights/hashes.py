@@ -8,7 +8,6 @@ import os
 import re
 import stat
 from collections.abc import Mapping
-from concurrent.futures import ThreadPoolExecutor, as_completed
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Callable
@@ -116,6 +115,8 @@ def verify(
         else:
             todo[name] = found
     total = done + sum(size for size, *_ in todo.values())
+    from concurrent.futures import ThreadPoolExecutor, as_completed  # as in check.py
+
     count = workers or min(8, os.cpu_count() or 1)
     with ThreadPoolExecutor(count) as pool:
         jobs = {pool.submit(digest, folder / name): name for name in todo}

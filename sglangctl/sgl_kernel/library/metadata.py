@@ -6,7 +6,6 @@ import csv
 import re
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
-from email.parser import HeaderParser
 from pathlib import Path
 
 from sglangctl.sgl_kernel.library import archive
@@ -134,6 +133,10 @@ def editable_source(dist_info: Path) -> str | None:
 
 
 def _parse(metadata: str, wheel: str, provenance: str) -> Metadata:
+    from email.parser import (
+        HeaderParser,
+    )  # 10 ms, and most of who imports this asks for no metadata
+
     headers = HeaderParser().parsestr(metadata)
     name, version = normalized(headers.get("Name") or ""), headers.get("Version") or ""
     if name not in DISTRIBUTIONS:

@@ -3,11 +3,14 @@ from __future__ import annotations
 import hashlib
 import json
 import os
+import signal
 import socket
 import subprocess
 import sys
+from collections.abc import Callable
 from dataclasses import asdict
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -17,12 +20,13 @@ from sglangctl.free.model import Plan, UnitStep
 from sglangctl.gpu import gpus
 from sglangctl.probe import document as probe
 from sglangctl.probe import machine
-from sglangctl.proc import membership, open_files, sockets
+from sglangctl.proc import as_user, membership, open_files, sockets
 from sglangctl.proc.membership import Membership
 from sglangctl.state import release
 from sglangctl.state.journal import Writer
 from sglangctl.state.paths import Paths
 from sglangctl.systemd import systemctl
+from tests.hosts.say import ROOT
 from tests.support.engine_config import ENGINE
 from tests.support.holding import devices, holding
 from tests.support.waiting import until
@@ -60,6 +64,38 @@ def test_every_part_is_there_or_has_a_reason(root: Path) -> None:
     }
     assert found.memory and 0 < found.memory["available_mib"] <= found.memory["total_mib"]
     json.dumps(document)
+
+
+def test_a_mount_that_hangs_is_told_of_alone(root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def disk(path: str) -> dict[str, str]:
+        if path == "/dead":
+            signal.pause()
+        return {"nearest": path}
+
+    asked: list[float] = []
+
+    def within(limit_s: float, question: Callable[[], Any]) -> Any:
+        asked.append(limit_s)
+        return as_user.within(0.2, question)
+
+    monkeypatch.setattr(machine, "disk", disk)
+    monkeypatch.setattr(probe, "within", within)
+    good = {path: {"nearest": path} for path in ("/a", "/b")}
+    assert look(root, paths=["/a", "/b"]).disks == good
+    assert len(asked) == 1  # one process for all
+    found = look(root, paths=["/a", "/dead", "/b"])
+    assert found.disks == {**good, "/dead": None}
+    assert "no answer within" in found.reasons["disks /dead"]
+
+
+def test_a_probe_imports_no_more_than_it_uses() -> None:
+    """Each of these takes 10 ms, on every host and in every run."""
+    parts = ("probe.document", "preflight.before", "free.gather", "switch.cutover_facts")
+    script = f"import sys, {', '.join(f'sglangctl.{one}' for one in parts)}; print(*sys.modules)"
+    done = subprocess.run(
+        [sys.executable, "-S", "-c", script], cwd=ROOT, capture_output=True, text=True, check=True
+    )
+    assert {"email.parser", "logging", "concurrent.futures"} & set(done.stdout.split()) == set()
 
 
 def test_files_disks_and_users(root: Path) -> None:
