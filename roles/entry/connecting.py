@@ -10,7 +10,7 @@ from __future__ import annotations
 import logging
 import os
 import sys
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from functools import wraps
 from pathlib import PurePath
 from typing import Any, ClassVar
@@ -137,6 +137,22 @@ def guard() -> None:
             not_connected(self, "not connected to")
 
     Host.connect = connect  # type: ignore[method-assign]
+    Host.disconnect = parting(Host.disconnect)  # type: ignore[method-assign]
+
+
+def parting(original: Callable[[Host], None]) -> Any:
+    """Disconnecting that raises nothing: pyinfra would end with a traceback after all work is done."""
+
+    @wraps(original)
+    def disconnect(self: Host) -> None:
+        try:
+            original(self)
+        except Exception as error:
+            logger.debug("disconnecting failed", exc_info=True)
+            say(self, f"note: disconnecting failed: {error!r}", fg="yellow")
+            self.state.trigger_callbacks("host_disconnect", self)
+
+    return disconnect
 
 
 def without_colour() -> None:

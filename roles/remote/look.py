@@ -41,10 +41,13 @@ def current() -> Look | None:
 def looking() -> Iterator[Look]:
     """While inside, this host's operations are asked and not added."""
     look = host.connector_data[KEY] = Look()
+    depth = len(host.loop_position)
     try:
         yield look
     finally:
         del host.connector_data[KEY]
+        # What was raised in a loop has left its place there, by which pyinfra orders operations.
+        del host.loop_position[depth:]
 
 
 def keep(lines: Sequence[str]) -> bool:
