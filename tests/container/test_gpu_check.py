@@ -36,8 +36,8 @@ NO_GPU = {
 LEFT_OUT = {
     # The stand-in has another way of asking, no kernel, no torch, and one shape of drafters: they have
     # tests of their own.
-    *("first_token", "kernel", "collective", "collective_faults", "eagle_random", "standalone"),
-    *("bad_shards", "strict"),
+    *("first_token", "kernel", "collective", "collective_faults", "auto_profile", "eagle_random"),
+    *("standalone", "bad_shards", "strict"),
     # They take a minute each, and test_switch and test_readiness have the like of them.
     *("killed_process", "stopped_process", "nccl", "port_taken"),
 }

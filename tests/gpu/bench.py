@@ -119,6 +119,8 @@ class Bench:
     def deploy(self, script: str = "sglang", dry: bool = False, **changes: Any) -> Deployed:
         """`pyinfra inventory.py deploys/SCRIPT.py -y` with the base engine and these changes to it."""
         self.count += 1
+        while (self.out / f"deploy-{self.count}.log").exists():
+            self.count += 1  # of a run of other checks
         engine = merge(self.base, changes)
         inventory = {"hosts": {self.address: {"ssh": self.ssh, "engines": {ENGINE: engine}}}}
         path = self.out / "inventory.yml"

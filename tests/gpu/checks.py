@@ -68,6 +68,15 @@ def need_engine(bench: Bench) -> None:
         raise Skip("the engine does not serve")
 
 
+def need_ranks(bench: Bench) -> None:
+    """A staged release of several ranks, and its GPUs free."""
+    if int(bench.base.get("tensor_parallel", 1)) < 2:
+        raise Skip("tensor_parallel is 1 in the settings: nothing is added up")
+    status, text = bench.sglangctl("stop", ENGINE, timeout=180)
+    if status != 0:
+        raise Skip(f"the engine cannot be stopped: {text[-200:]}")
+
+
 def put_files(bench: Bench) -> None:
     bench.host.exec("mkdir", "-p", FILES)
     sources = [HERE / "holder.py", HERE / "client.py", Path(shared.__path__[0]) / "title.py"]
@@ -586,30 +595,11 @@ def port_taken(bench: Bench) -> Measured:
         stop_unit(bench, "gpu-check-http")
 
 
-@check("all-reduces over NCCL between the engine's GPUs, as configured and without peer-to-peer")
-def collective(bench: Bench) -> Measured:
-    need_engine(bench)
-    if int(bench.base.get("tensor_parallel", 1)) < 2:
-        raise Skip("tensor_parallel is 1 in the settings: nothing is added up")
-    status, text = bench.sglangctl("stop", ENGINE, timeout=180)
-    assert status == 0, text
-    begin = time.monotonic()
-    status, found = collective_said(bench)
-    assert (status, found["outcome"]) == (0, "right"), found["lines"]
-    assert {arm["outcome"] for arm in found["arms"]} == {"right"}, found["lines"]
-    return {
-        "seconds": round(time.monotonic() - begin, 1),
-        **{key: found[key] for key in ("outcome", "key", "torch", "lines")},
-    }
-
-
 @check(
     "a rank that adds up wrong, and one that is stopped in the middle: told apart, the GPUs free"
 )
 def collective_faults(bench: Bench) -> Measured:
-    if int(bench.base.get("tensor_parallel", 1)) < 2:
-        raise Skip("tensor_parallel is 1 in the settings: nothing is added up")
-    bench.sglangctl("stop", ENGINE, timeout=180)
+    need_ranks(bench)
     manifest = bench.host.exec("cat", f"/var/lib/sglangctl/{ENGINE}/current/manifest.json").stdout
     site = bench.host.exec(
         "sh", "-c", 'echo "$1"/lib/python3*/site-packages', "-", json.loads(manifest)["venv"]
@@ -635,6 +625,19 @@ def collective_faults(bench: Bench) -> Measured:
     return result
 
 
+@check("all-reduces over NCCL between the engine's GPUs, as configured and without peer-to-peer")
+def collective(bench: Bench) -> Measured:
+    need_ranks(bench)
+    begin = time.monotonic()
+    status, found = collective_said(bench)
+    assert (status, found["outcome"]) == (0, "right"), found["lines"]
+    assert {arm["outcome"] for arm in found["arms"]} == {"right"}, found["lines"]
+    return {
+        "seconds": round(time.monotonic() - begin, 1),
+        **{key: found[key] for key in ("outcome", "key", "torch", "lines")},
+    }
+
+
 def collective_said(bench: Bench, *options: str) -> tuple[int, Measured]:
     status, text = bench.sglangctl("collective", ENGINE, "--json", *options, timeout=1800)
     assert status in (0, 1, 4), (status, text[-2000:])
@@ -655,9 +658,34 @@ def free_s(bench: Bench) -> float:
         time.sleep(0.2)
 
 
+@check(
+    "nccl.profile auto: the profile that proved right and fastest on these GPUs is planned, and serves"
+)
+def auto_profile(bench: Bench) -> Measured:
+    need_ranks(bench)
+    begin = time.monotonic()
+    measured = bench.deploy("collective", replaces=[HOLDER])
+    seconds = round(time.monotonic() - begin, 1)
+    assert measured.status == 0 and "right" in measured.text, measured.end()
+    kept = bench.sglangctl("collective", ENGINE, "--show", "--json")[1]
+    arms = json.loads(kept)["collective"][-1]["arms"]
+    auto = {"profile": "auto"}
+    planned = bench.deploy(dry=True, replaces=[HOLDER], nccl=auto)
+    said = [line.strip() for line in planned.text.splitlines() if "profile auto" in line]
+    assert planned.status == 0 and said, planned.end()
+    result = ready(bench, bench.deploy(replaces=[HOLDER], nccl=auto))
+    return {
+        **result,
+        "measured_s": seconds,
+        "arms": {arm["name"]: arm["sentence"] for arm in arms},
+        "planned": said,
+    }
+
+
 @check("removed: the GPUs are free, nothing of the engine is left")
 def remove(bench: Bench) -> Measured:
-    ready(bench, bench.deploy(replaces=[HOLDER]))
+    if bench.status().get("outcome") not in SERVES:
+        ready(bench, bench.deploy(replaces=[HOLDER]))
     stopped = time.monotonic()
     done = bench.deploy("remove")
     assert done.status == 0, done.end()
