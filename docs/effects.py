@@ -87,7 +87,7 @@ def running(before: DesiredEngine, after: DesiredEngine) -> dict[str, Any]:
     files: dict[str, Any] = {one.path: {"kind": "absent"} for one in asked}
     for path, one in there.items():
         rights = {"mode": one.mode, "owner": one.owner, "group": one.group}
-        files[path] = {"kind": "file", "sha256": one.sha256, **rights}
+        files[path] = {"kind": "file", "sha256": one.sha256, "text": one.masked, **rights}
     about = {
         "releases": {"current": before.release.digest},
         "state": {"phase": "live"},

@@ -9,7 +9,7 @@ from datetime import datetime
 from typing import Any
 
 from roles.engine.desired import DesiredEngine, changed_against_live
-from roles.host.managed import Managed, change, rights_only
+from roles.host.managed import Change, Managed, change, rights_only
 from roles.remote.snapshot import JSON, engine_facts, releases
 from roles.switch.effects import restarts
 from roles.switch.ending import ending
@@ -150,13 +150,16 @@ def _decision(engine: DesiredEngine, facts: JSON) -> Decision:
         for one in changed_against_live(engine, facts)
         if not rights_only(one)
     ]
+    wanted = engine.release.digest
+    if unread(engine, facts):
+        wanted, files = str(releases(facts, engine.name)["current"]), []
     unit = engine.installed_unit(facts)
     differs = change(unit, facts["files"][unit.path])
     lock = facts.get("lock") or {}
     about = engine_facts(facts, engine.name)
     decision = decide(
         about,
-        engine.release.digest,
+        wanted,
         files,
         differs is not None and restarts(differs),
         under_way=lock.get("engine") == engine.name,
@@ -167,6 +170,18 @@ def _decision(engine: DesiredEngine, facts: JSON) -> Decision:
     stops = runs or own > 0 or bool(others)
     held = decision.needed and engine.spec.restart == "never" and stops
     return replace(decision, held=held)
+
+
+def unread(engine: DesiredEngine, facts: JSON) -> tuple[Change, ...]:
+    """How the unit of the live release differs from the wanted one's, where nothing differs but what the
+    running process has not read (our own time limits): it goes live without a restart. Pure."""
+    state = engine_facts(facts, engine.name).get("state") or {}
+    live = releases(facts, engine.name).get("current")
+    if live in (None, engine.release.digest) or state.get("phase") not in ("live", "back"):
+        return ()
+    found = [one for one in changed_against_live(engine, facts) if not rights_only(one)]
+    only_unit = [one.item.path.rsplit("/", 1)[1] for one in found] == ["sglang.service"]
+    return tuple(found) if only_unit and not restarts(found[0]) else ()
 
 
 def rewritten(engine: DesiredEngine, facts: JSON) -> list[str]:

@@ -18,8 +18,9 @@ from roles.remote.over_link import over_link
 from roles.remote.snapshot import JSON, engine_facts, forget
 from roles.remote.steps import signs_of_life
 from roles.report.result import keep
-from roles.switch.decision import Decide, side_of
+from roles.switch.decision import Decide, side_of, unread
 from roles.switch.effects import restarts
+from roles.switch.values import values
 from sglangctl.systemd.unit import ENABLED, UP
 from sglangctl.systemd.unit_names import RESUME, RESUME_AT_BOOT, engine_unit
 
@@ -83,12 +84,15 @@ def drift(engine: DesiredEngine, facts: JSON) -> Drift:
     unit = engine.installed_unit(facts)
     edited = change(unit, facts["files"][unit.path])
     told = []
-    if edited is not None and not restarts(edited):
+    moves = unread(engine, facts)
+    if moves:
+        told.append(f"{'; '.join(values(moves))}: the unit is written, no restart")
+    elif edited is not None and not restarts(edited):
         told.append(f"{engine.spec.unit} was edited ({edited.why}): write it, no restart")
     if (about.get("unit") or {}).get("NeedDaemonReload") == "yes":
         told.append(f"systemd has not read {engine.spec.unit} since it changed: reload, no restart")
     rights = [one for one in changed_against_live(engine, facts) if rights_only(one)]
-    diff = edited.diff if edited is not None else ()
+    diff = edited.diff if edited is not None and not moves else ()
     return replace(found, unit=tuple(told), rights=tuple(rights), diff=diff)
 
 
@@ -126,7 +130,8 @@ def as_committed(
                 link.run(*argv, wait_s=MORE_S).needed(f"{argv[0]} failed")
         digest = side_of(engine, facts).release.digest
         commands = [("free", engine.name, "--replaced")] if found.replaced else []
-        commands += [("switch", engine.name, f"--commit={digest}")]
+        time = str((engine_facts(facts, engine.name).get("state") or {}).get("time") or "-")
+        commands += [("switch", engine.name, f"--commit={digest}", f"--seen={time}")]
         for command in commands:
             with signs_of_life(link.host, f"sglangctl {command[0]} {engine.name}"):
                 wait_s = engine.spec.limits.stop_units_s + MORE_S

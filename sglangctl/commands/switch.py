@@ -24,6 +24,7 @@ from sglangctl import free
 from sglangctl.state import follow
 from sglangctl.state.config import require_known
 from sglangctl.state.paths import Paths
+from sglangctl.switch import unread
 from sglangctl.switch.journal import look_at, recorded
 from sglangctl.switch.takeover import Takeover
 from sglangctl.switch.transaction import Wanted, begin, commit, detach, resume
@@ -34,7 +35,11 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("name", help="the engine's name")
     action = parser.add_mutually_exclusive_group(required=True)
     action.add_argument("--to", metavar="DIGEST", help="the staged release to put live")
-    action.add_argument("--commit", metavar="DIGEST", help="this release is known to be good")
+    action.add_argument(
+        "--commit",
+        metavar="DIGEST",
+        help="this release is known to be good, or differs from a good one in what no process has read",
+    )
     action.add_argument(
         "--resume",
         action="store_true",
@@ -43,7 +48,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     action.add_argument("--follow", metavar="TICKET", help="print the steps of a detached switch")
     parser.add_argument("--config", metavar="FILE", help="of --to: the engine's configuration")
     parser.add_argument(
-        "--seen", metavar="TIME", help="of --to: the state that the caller's decision is based on"
+        "--seen",
+        metavar="TIME",
+        help="of --to and --commit: the state that the caller's decision is based on",
     )
     parser.add_argument("--policy", choices=free.POLICIES, default="declared")
     parser.add_argument("--reason", default="", help="why, for the record")
@@ -66,6 +73,7 @@ def run(args: argparse.Namespace) -> int:
     # Before anything is written: a name that was mistyped leaves nothing behind.
     require_known(args.name, paths)
     if args.commit:
+        unread.put_live(args.name, args.commit, args.seen, paths)
         commit(args.name, args.commit, paths)
     elif args.follow:
         look = partial(look_at, args.name, args.follow, args.offset or 0, paths)

@@ -11,7 +11,9 @@ from roles.host.managed import Managed, ManagedDirectory, ManagedFile
 def as_it_should_be(item: Managed) -> dict[str, Any]:
     kind = "directory" if isinstance(item, ManagedDirectory) else "file"
     said = {"kind": kind, "mode": item.mode, "owner": item.owner, "group": item.group}
-    return {**said, "sha256": item.sha256} if isinstance(item, ManagedFile) else said
+    if isinstance(item, ManagedFile):
+        return {**said, "sha256": item.sha256, "text": item.masked}
+    return said
 
 
 def facts_of(wanted: DesiredEngine, **about: Any) -> dict[str, Any]:

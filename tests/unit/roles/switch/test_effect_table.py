@@ -12,7 +12,7 @@ from roles.inventory import schema
 KEYS = list(effects.keys(schema.definition("engine")))
 STARTED_WITH = (
     *("version", "model.", "drafter.", "tensor_parallel", "gpus", "listen", "port", "flags"),
-    *("environment", "nccl.", "user", "install.", "hardening", "readiness.limits.start_s"),
+    *("environment", "nccl.", "user", "install.", "hardening"),
 )
 """What the engine's process or its unit is made of."""
 READ_BY_THE_DEPLOY = ("restart",)

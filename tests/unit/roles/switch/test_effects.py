@@ -92,3 +92,38 @@ def test_what_is_overwritten_is_known_as_somebody_left_it() -> None:
     assert edited_by_hand(WANTED, facts_of(WANTED)) == []
     facts["engines"][WANTED.name]["releases"]["current"] = "b" * 64
     assert edited_by_hand(WANTED, facts) == []
+
+
+LONGER = desired_engine(engine("readiness: {limits: {start_s: 7200}}"))
+
+
+def test_a_longer_time_limit_of_ours_goes_live_without_a_restart() -> None:
+    facts = facts_of(WANTED)
+    assert not decision_of(LONGER)(facts).needed
+    found = drift(LONGER, facts)
+    assert "StartLimitIntervalSec" in found.unit[0] and "no restart" in found.unit[0]
+    assert found.diff == (), "it is the inventory's change, not somebody's"
+    assert choice_of(LONGER, [], facts, "gpu1").action == choice.REPAIR
+
+
+@pytest.mark.parametrize(
+    "about",
+    [
+        {"unit": {"ActiveState": "inactive", "UnitFileState": "enabled"}},
+        {"state": {"phase": "failed"}},
+        {"state": {"phase": "switching"}},
+        {"state": None},
+    ],
+)
+def test_where_the_live_release_is_not_kept_it_is_a_switch(about: dict[str, Any]) -> None:
+    facts = facts_of(WANTED)
+    facts["engines"][WANTED.name].update(about)
+    assert decision_of(LONGER)(facts).needed
+
+
+@pytest.mark.parametrize("file", ["engine.yaml", "nccl.env"])
+def test_beside_what_the_process_has_read_it_is_a_restart(file: str) -> None:
+    facts = facts_of(WANTED)
+    path = f"{WANTED.spec.current}/{file}"
+    facts["files"][path] = {**facts["files"][path], "sha256": "0" * 64}
+    assert decision_of(LONGER)(facts).needed
