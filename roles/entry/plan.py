@@ -42,7 +42,8 @@ def main(given: Sequence[str] | None = None) -> int:
             "sglang", "--dry", "--diff", "--json", *arguments, env=env, stdout=subprocess.PIPE
         )
         text = file.read_text(encoding="utf-8") if file.exists() else ""
-    told = [json.loads(line) for line in text.splitlines()]
+    lines_told = map(json.loads, text.splitlines())
+    told = [one for one in lines_told if "host" in one]
     foreseen = [one for one in told if "text" in one]
     due = [f"{one['host']}: {one['choice']['engine']}" for one in told if is_due(one)]
     status, lines = judge(done.returncode, done.stdout, foreseen, due)

@@ -20,7 +20,6 @@ from typing import Any
 
 from roles.entry.project import environment, pyinfra
 from roles.remote.failing import FORESEEN_VARIABLE
-from roles.report.report import FOLDER_VARIABLE
 
 STANDARD_ERROR = 2
 
@@ -34,18 +33,18 @@ def main(given: Sequence[str] | None = None) -> int:
     as_json = "--json" in arguments
     arguments = [one for one in arguments if one != "--json"]
     with tempfile.TemporaryDirectory(prefix="sglang-verify-") as folder:
-        errors = Path(folder, "errors")
-        env = environment(**{FOLDER_VARIABLE: folder, FORESEEN_VARIABLE: str(errors)})
+        file = Path(folder, "told")
+        env = environment(**{FORESEEN_VARIABLE: str(file)})
         more = {"stdout": STANDARD_ERROR} if as_json else {}
         done = pyinfra("verify", "-y", *arguments, env=env, **more)
-        text = errors.read_text(encoding="utf-8") if errors.exists() else ""
-        reports = sorted(Path(folder).glob("*/report.json"))
-        document = json.loads(reports[-1].read_text(encoding="utf-8")) if reports else None
+        text = file.read_text(encoding="utf-8") if file.exists() else ""
+    told = [json.loads(line) for line in text.splitlines()]
+    document = next((one["report"] for one in told if "report" in one), None)
     status, sentence = judge(done.returncode, document)
     print(f"sglang-verify: {sentence}", file=sys.stderr)
     if as_json:
-        told = [json.loads(line) for line in text.splitlines()]
-        found = {"v": 1, "status": status, "sentence": sentence, "verify": hosts(document, told)}
+        errors = [one for one in told if "error" in one]
+        found = {"v": 1, "status": status, "sentence": sentence, "verify": hosts(document, errors)}
         print(json.dumps(found))
     return status
 
@@ -63,7 +62,7 @@ def hosts(
     for one in told:
         empty = {"host": one["host"], "outcome": "unreachable", "messages": [], "engines": []}
         entry = found.setdefault(one["host"], empty)
-        if "error" in one and one["error"] not in entry["messages"]:
+        if one["error"] not in entry["messages"]:
             entry["messages"] = [*entry["messages"], one["error"]]
     return [found[name] for name in sorted(found)]
 

@@ -33,7 +33,7 @@ FORESEEN: dict[str, list[str]] = {}
 """Host -> the failures that a plan foresees."""
 FORESEEN_VARIABLE = "SGLANG_PLAN_FORESEEN"
 """Names the file that gets, a line each: {host, text} a failure that a plan foresees, {host, error}
-a failure, {host, choice} what would be done to an engine."""
+a failure, {host, choice} what would be done to an engine, {report} what report.json has."""
 
 
 class HostFailed(Exception):

@@ -30,6 +30,7 @@ from roles.sgl_kernel.choice import probe_request as kernel_request
 from roles.stages.asked import for_this_run
 from roles.stages.fitness import host_is_fit, inventory_is_right
 from roles.stages.needed import PLACES, PROGRAMS
+from roles.switch.gone import alike
 from sglangctl.preflight.host import folders as host_folders
 from sglangctl.state.paths import NAME
 from sglangctl.systemd.unit_names import RESUME, RESUME_AT_BOOT, watch_unit
@@ -134,7 +135,8 @@ def desired_host(deploy: str) -> DesiredHost | None:
             facts = desired.facts()
         gone = gone_of(spec, facts)
         if gone:
-            desired = replace(desired, gone=gone)
+            spec = replace(spec, engines=renamed(spec, gone, facts or {}))
+            desired = replace(make(spec, sudo), gone=gone)
         if desired.removed:
             read_again()  # what their removal would do
             facts = desired.facts()
@@ -154,6 +156,19 @@ def gone_of(spec: HostSpec, facts: dict[str, Any] | None) -> tuple[str, ...]:
     names = {engine.name for engine in spec.engines}
     found = sorted((facts or {}).get("engines") or {})
     return tuple(name for name in found if name not in names and NAME.fullmatch(name))
+
+
+def renamed(spec: HostSpec, gone: Sequence[str], facts: dict[str, Any]) -> tuple[EngineSpec, ...]:
+    """The engines; a new one with the port and the model of one that has left the inventory is that one
+    under another name, as with `was`."""
+    if spec.prune == "no":
+        return spec.engines
+    return tuple(
+        replace(one, was=next((name for name in gone if alike(name, one, facts)), None))
+        if one.was is None
+        else one
+        for one in spec.engines
+    )
 
 
 def takes_of(engine: EngineSpec, host: HostSpec, gone: Sequence[str]) -> dict[str, Any]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from pathlib import Path
 
 from roles.engine.desired import DesiredEngine, changed_against_live
 from roles.host.managed import Managed, changes
@@ -14,6 +15,7 @@ from roles.switch.drift import drift
 from roles.switch.ending import ending
 from roles.switch.values import values
 from sglangctl.diagnosis.outcomes import ORDER
+from sglangctl.engine import deleted_log
 from sglangctl.switch.cutover import Cutover
 from sglangctl.systemd.unit import UP
 from sglangctl.systemd.unit_names import SWITCH_DROP_IN
@@ -103,12 +105,9 @@ def notes_of(engine: DesiredEngine, facts: JSON) -> tuple[str, ...]:
     others = [path for path in paths if not path.endswith(f"/{SWITCH_DROP_IN}")]
     if others:
         found.append(f"drop-ins change {engine.spec.unit}, and are left alone: {', '.join(others)}")
-    folder = facts["files"].get(engine.spec.log_folder) or {}
-    if folder.get("kind") == "absent" and unit.get("ActiveState") in UP:
-        found.append(
-            f"{engine.spec.log_folder} was deleted: it is created again, and the engine writes to the "
-            "deleted log until its next start"
-        )
+    if engine_facts(facts, engine.name).get("log_deleted") is True:
+        log, unit_name = Path(engine.spec.log), engine.installed_unit(facts).path.rsplit("/", 1)[1]
+        found.append(deleted_log.sentence(log, unit_name))
     return tuple(found)
 
 

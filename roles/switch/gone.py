@@ -7,6 +7,7 @@ from collections.abc import Callable, Sequence
 from pyinfra.context import host, state
 
 from roles.engine.desired import DesiredEngine
+from roles.inventory.model import EngineSpec
 from roles.remote.operation import Commands, operation, read, show
 from roles.remote.snapshot import JSON, engine_facts, releases
 from roles.report.choice import LEFT, REMOVE, STAYS, Choice
@@ -50,27 +51,23 @@ def stays_of(name: str, engines: Sequence[DesiredEngine], prune: str, target: st
             return None
         if prune == "no":
             return ""
-        return f"{name} {left(name, engines, facts)}: {command_of(name, target)}"
+        return f"{name} {left(name, facts)}: {command_of(name, target)}"
 
     return of
 
 
-def left(name: str, engines: Sequence[DesiredEngine], facts: JSON) -> str:
+def left(name: str, facts: JSON) -> str:
     """What to know of an engine that is left alone."""
     about = engine_facts(facts, name)
     unit = (about.get("unit") or {}).get("ActiveState") or "unknown"
-    text = f"is {unit} and not in the inventory; the deploy leaves it alone"
-    heir = next((one.name for one in engines if alike(about, one, facts)), None)
-    if heir is not None:
-        text += f" (renamed? `was: {name}` in {heir} hands it over with one restart)"
-    return f"{text}. To remove it"
+    return f"is {unit} and not in the inventory; the deploy leaves it alone. To remove it"
 
 
-def alike(about: JSON, engine: DesiredEngine, facts: JSON) -> bool:
-    """Whether a new engine may be that one under another name: the same port and model."""
-    new = releases(facts, engine.name).get("current") is None
-    same = about.get("port") == engine.spec.port and about.get("model") == engine.spec.model.path
-    return new and same
+def alike(name: str, engine: EngineSpec, facts: JSON) -> bool:
+    """Whether an engine is new and has the port and the model of `name`: that one, renamed."""
+    about, live = engine_facts(facts, name), releases(facts, engine.name).get("current")
+    same = about.get("port") == engine.port and about.get("model") == engine.model.path
+    return live is None and same
 
 
 def command_of(name: str, target: str) -> str:
@@ -99,6 +96,6 @@ def choices(
         elif heir is not None:
             found.append(Choice(name, LEFT, (why,)))
         else:
-            reason = f"{left(name, engines, facts)}:"
+            reason = f"{left(name, facts)}:"
             found.append(Choice(name, LEFT, (reason,), command=command_of(name, target)))
     return found

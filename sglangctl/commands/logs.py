@@ -49,18 +49,16 @@ def run(args: argparse.Namespace) -> int:
     require_known(args.name, paths)
     file = paths.engine_log(args.name)
     masker = Masker(all_secrets(args.name, paths))
-    deleted = None
-    if not file.exists():
-        unit = live_unit(args.name, paths)
-        running = find(unit)
-        deleted = deleted_log.still_written(running.main_pid, file) if running else None
-        if deleted is not None:
-            print(f"sglangctl logs: {deleted_log.sentence(file, unit)}", file=sys.stderr)
-            file = deleted
-        elif not args.follow:
-            never = starts.latest(args.name, paths) is None
-            why = f"{args.name} was never started" if never else "it was deleted"
-            raise Unusable(f"{file} does not exist: {why}, see: sglangctl status {args.name}")
+    unit = live_unit(args.name, paths)
+    running = find(unit)
+    deleted = deleted_log.still_written(running.main_pid, file) if running else None
+    if deleted is not None:
+        print(f"sglangctl logs: {deleted_log.sentence(file, unit)}", file=sys.stderr)
+        file = deleted
+    elif not file.exists() and not args.follow:
+        never = starts.latest(args.name, paths) is None
+        why = f"{args.name} was never started" if never else "it was deleted"
+        raise Unusable(f"{file} does not exist: {why}, see: sglangctl status {args.name}")
     # What is written meanwhile is the follower's: nothing is shown twice or left out.
     end = file.stat().st_size if file.exists() else None
     if end is not None:

@@ -7,6 +7,7 @@ import time
 from collections.abc import Mapping
 from typing import Any
 
+from sglangctl.engine import deleted_log
 from sglangctl.state import release, starts
 from sglangctl.state.config import EngineConfig
 from sglangctl.state.paths import Paths
@@ -53,9 +54,16 @@ def engine_state(
         "replaces": None
         if shown is None
         else {name: properties(shown.get(name)) for name in engine.replaces},
+        "log_deleted": log_deleted(shown.get(engine.unit) if shown else None, engine.name, paths),
         **releases(engine.name, paths),
         "last": last_verdict(engine.name, paths),
     }
+
+
+def log_deleted(unit: Unit | None, name: str, paths: Paths) -> bool:
+    """Whether it runs and writes to a log that was deleted."""
+    log = paths.engine_log(name)
+    return unit is not None and deleted_log.still_written(unit.main_pid, log) is not None
 
 
 def properties(unit: Unit | None) -> dict[str, Any] | None:

@@ -13,7 +13,6 @@ import pytest
 from roles.entry import plan, verify
 from roles.entry.project import INVENTORY_VARIABLE
 from roles.remote.failing import FORESEEN_VARIABLE
-from roles.report.report import FOLDER_VARIABLE
 
 CHOICE = {"engine": "chat", "action": "RESTART", "reasons": ["port 1 -> 2"]}
 
@@ -25,6 +24,7 @@ def test_a_plan_as_a_document(
         told = [
             {"host": "b", "choice": CHOICE},
             {"host": "a", "error": "cannot be connected to: timeout"},
+            {"report": {"v": 1}},
         ]
         Path(env[FORESEEN_VARIABLE]).write_text("".join(f"{json.dumps(one)}\n" for one in told))
         assert arguments.count("--json") == 1  # pyinfra's own
@@ -56,11 +56,8 @@ def test_a_verification_as_a_document(
 
     def run(deploy: str, *arguments: str, env: dict[str, str], stdout: int) -> Any:
         assert "--json" not in arguments and stdout == 2
-        folder = Path(env[FOLDER_VARIABLE], "1")
-        folder.mkdir()
-        (folder / "report.json").write_text(json.dumps({"report": [report]}))
-        told = {"host": "a", "error": "cannot be connected to"}
-        Path(env[FORESEEN_VARIABLE]).write_text(json.dumps(told))
+        told = [{"host": "a", "error": "cannot be connected to"}, {"report": {"report": [report]}}]
+        Path(env[FORESEEN_VARIABLE]).write_text("".join(f"{json.dumps(one)}\n" for one in told))
         return subprocess.CompletedProcess([], 0)
 
     monkeypatch.setattr(verify, "pyinfra", run)

@@ -68,20 +68,31 @@ def test_a_plan_without_a_failure_has_no_report(folder: Path) -> None:
     assert list(folder.iterdir()) == []
 
 
-def test_a_report_that_its_reader_deletes_is_no_evidence(
+def test_the_command_that_started_the_run_has_the_report_and_it_stays(
     folder: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    # sglang-verify named a file of a folder that was gone when it had ended.
     monkeypatch.setattr(report, "prepared", lambda host: None)
     monkeypatch.setattr(failing, "MESSAGES", {"a": ["it does not serve"]})
-    for theirs, named in (("elsewhere", True), ("", False)):
-        caplog.clear()
-        monkeypatch.setenv(failing.FORESEEN_VARIABLE, str(folder / theirs / "errors"))
-        state: Any = State(["a"])
-        with caplog.at_level("INFO", logger="pyinfra"):
-            report.Report(state, "verify").finish()
-        (line,) = [text for text in caplog.messages if "evidence:" in text]
-        assert ("report.json" in line) == named, line
+    told = folder / "told"
+    monkeypatch.setenv(failing.FORESEEN_VARIABLE, str(told))
+    state: Any = State(["a"])
+    with caplog.at_level("INFO", logger="pyinfra"):
+        report.Report(state, "verify").finish()
+    (file,) = folder.glob("*/report.json")
+    assert json.loads(told.read_text())["report"] == json.loads(file.read_text())
+    (line,) = [text for text in caplog.messages if "evidence:" in text]
+    assert str(file) in line
+
+
+def test_a_report_that_cannot_be_written_is_told_all_the_same(
+    folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """cron as a user who may not write there: sglang-verify still has its status."""
+    monkeypatch.setenv(failing.FORESEEN_VARIABLE, str(folder / "told"))
+    monkeypatch.setenv(report.FOLDER_VARIABLE, "/proc/none")
+    state: Any = State(["a"])
+    report.Report(state, "verify").finish()
+    assert json.loads((folder / "told").read_text())["report"]["deploy"] == "verify"
 
 
 def test_a_command_that_failed_is_told_by_its_last_words(

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 from typing import Any
 
+import pytest
+
 from roles.engine.desired import desired_engine
 from roles.inventory.model import HostSpec
 from roles.report import choice
-from roles.stages.desired import gone_of, takes_of
+from roles.stages.desired import gone_of, renamed, takes_of
 from roles.switch.choosing import choice_of
 from roles.switch.decision import decision_of
 from roles.switch.gone import choices, stays_of
@@ -42,11 +44,26 @@ def test_it_is_removed_where_the_inventory_says_so() -> None:
     assert one == choice.Choice("old", choice.STAYS)
 
 
-def test_the_same_port_and_model_may_be_a_new_name() -> None:
-    (one,) = told("ask", port=PLAIN.spec.port, model=PLAIN.spec.model.path)
-    assert f"`was: old` in {PLAIN.name}" in one.reasons[0]
-    (one,) = told("ask", port=1, model=PLAIN.spec.model.path)
-    assert "was:" not in one.reasons[0]
+@pytest.mark.parametrize(
+    ("body", "prune", "old", "live", "was"),
+    [
+        ("", "ask", {}, None, "old"),
+        ("", "yes", {}, None, "old"),
+        ("", "no", {}, None, None),
+        ("", "ask", {"port": 1}, None, None),
+        ("", "ask", {"model": "/other"}, None, None),
+        ("", "ask", {}, "a" * 64, None),
+        ("was: given", "ask", {}, None, "given"),
+    ],
+)
+def test_a_new_engine_with_the_port_and_model_of_one_that_left_is_that_one(
+    body: str, prune: str, old: dict[str, Any], live: str | None, was: str | None
+) -> None:
+    spec = engine(body)
+    about = {**OLD, "port": spec.port, "model": spec.model.path, **old}
+    facts = {"engines": {"old": about, spec.name: {"releases": {"current": live}}}}
+    (found,) = renamed(HostSpec("h", (spec,), prune=prune), ("old",), facts)
+    assert found.was == was
 
 
 def test_a_renamed_engine_is_a_restart_of_its_own_processes() -> None:

@@ -15,6 +15,7 @@ import pytest
 
 from sglangctl import cli
 from sglangctl.commands import logs
+from sglangctl.probe import engines
 from sglangctl.state.paths import Paths
 from tests.support.units import unit
 
@@ -174,6 +175,11 @@ def test_a_deleted_log_is_shown_as_long_as_the_engine_writes_it(
     said = capsys.readouterr()
     assert said.out == "before\n"
     assert f"{deleted} was deleted" in said.err and "never started" not in said.err
+    assert engines.log_deleted(logs.find("kimi"), "kimi", Paths(deleted.parents[4]))
+    deleted.parent.mkdir()
+    deleted.touch()  # somebody's new file is not what the engine writes
+    assert cli.main(["logs", "kimi"]) == 0
+    assert capsys.readouterr().out == "before\n"
 
 
 def test_a_deleted_log_is_followed(
