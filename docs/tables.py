@@ -17,7 +17,6 @@ from docs import effects
 from roles.inventory import environment, nccl, render, schema
 from roles.inventory.document import parse
 from roles.inventory.load import build
-from roles.switch.effects import RELOADED
 from sglangctl.diagnosis.causes import CAUSES, Cause
 from sglangctl.diagnosis.outcomes import OUTCOMES, PHASES
 from sglangctl.diagnosis.overrides import DOES_NOT_HELP, HELPS
@@ -156,18 +155,13 @@ def layers() -> str:
     return f"```\n{picture}\n```\n"
 
 
-def unit_settings() -> str:
-    rows = [(code(name), when, "write, reload") for name, when in RELOADED.items()]
-    rows.append(("any other", "read when the process was started", "restart"))
-    return table(("Setting of the unit", "When it is read", "What a deploy does"), rows)
-
-
-def inventory_effects() -> str:
-    """What a change of each inventory key does, from the code that decides."""
+def what_restarts_what() -> str:
+    """What a change of the inventory and a hand edit do to what runs, from the code that decides."""
     found = effects.by_effect()
     every = [key for keys in found.values() for key in keys]
-    rows = [(", ".join(listed(keys, every)), effects.EFFECTS[name]) for name, keys in found.items()]
-    return table(("A change of", "Does"), rows)
+    rows = [("inventory", ", ".join(listed(keys, every)), effect) for effect, keys in found.items()]
+    rows += [("host", what, effects.by_hand(what)) for what in effects.BY_HAND]
+    return table(("On", "What changed", "What a deploy does"), rows)
 
 
 def listed(keys: list[str], every: list[str]) -> list[str]:
@@ -205,8 +199,7 @@ TABLES: dict[str, Callable[[], str]] = {
     "causes": causes,
     "checks": checks,
     "layers": layers,
-    "unit-settings": unit_settings,
-    "inventory-effects": inventory_effects,
+    "effects": what_restarts_what,
     "overrides": overrides,
 }
 

@@ -10,24 +10,13 @@ from collections.abc import Sequence
 
 from roles.host.managed import Change, rights_only
 
-RELOADED = {
-    "Description": "systemd's own",
-    "Documentation": "systemd's own",
-    "StartLimitBurst": "read at the next start",
-    "StartLimitIntervalSec": "read at the next start",
-    "Restart": "read when the process ends",
-    "RestartSec": "read when the process ends",
-    "RestartPreventExitStatus": "read when the process ends",
-    "SuccessExitStatus": "read when the process ends",
-    "ExecStop": "read at the next stop",
-    "ExecStopPost": "read at the next stop",
-    "TimeoutStartSec": "read at the next start",
-    "TimeoutStopSec": "read at the next stop",
-    "TimeoutSec": "read at the next start and stop",
-    "KillMode": "read at the next stop",
-    "WantedBy": "read when the unit is enabled",
-}
-"""Settings of a unit that the running process has not read -> when they are."""
+RELOADED = (
+    *("Description", "Documentation", "WantedBy"),  # systemd's own
+    *("Restart", "RestartSec", "RestartPreventExitStatus", "SuccessExitStatus"),  # when it ends
+    *("ExecStop", "ExecStopPost", "KillMode", "TimeoutStopSec", "TimeoutSec"),  # at a stop
+    *("StartLimitBurst", "StartLimitIntervalSec", "TimeoutStartSec"),  # at the next start
+)
+"""Settings of a unit that the running process has not read."""
 
 
 def restarts(change: Change) -> bool:
