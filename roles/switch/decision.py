@@ -11,7 +11,7 @@ from typing import Any
 from roles.engine.desired import DesiredEngine, changed_against_live
 from roles.host.managed import Change, Managed, change, rights_only
 from roles.remote.snapshot import JSON, engine_facts, releases
-from roles.switch.effects import restarts
+from roles.switch.effects import MISSING, restarts
 from roles.switch.ending import ending
 from sglangctl.startup.render import stopped
 from sglangctl.systemd.unit import UP
@@ -77,7 +77,7 @@ def decide(
     elif changed_files:
         reasons.append(f"{', '.join(changed_files)} of the live release was edited")
     elif unit_differs:
-        reasons.append("the unit in /etc/systemd/system was edited or is missing")
+        reasons.append("the unit in /etc/systemd/system was edited")
     if state.get("phase") == "switching":
         reasons.append(
             "a switch of it is running" if under_way else "an earlier switch was interrupted"
@@ -181,7 +181,8 @@ def unread(engine: DesiredEngine, facts: JSON) -> tuple[Change, ...]:
         return ()
     found = [one for one in changed_against_live(engine, facts) if not rights_only(one)]
     only_unit = [one.item.path.rsplit("/", 1)[1] for one in found] == ["sglang.service"]
-    return tuple(found) if only_unit and not restarts(found[0]) else ()
+    known = only_unit and found[0].why != MISSING
+    return tuple(found) if known and not restarts(found[0]) else ()
 
 
 def rewritten(engine: DesiredEngine, facts: JSON) -> list[str]:

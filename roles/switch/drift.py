@@ -19,7 +19,7 @@ from roles.remote.snapshot import JSON, engine_facts, forget
 from roles.remote.steps import signs_of_life
 from roles.report.result import keep
 from roles.switch.decision import Decide, side_of, unread
-from roles.switch.effects import restarts
+from roles.switch.effects import MISSING, restarts
 from roles.switch.values import values
 from sglangctl.systemd.unit import ENABLED, UP
 from sglangctl.systemd.unit_names import RESUME, RESUME_AT_BOOT, engine_unit
@@ -88,11 +88,13 @@ def drift(engine: DesiredEngine, facts: JSON) -> Drift:
     if moves:
         told.append(f"{'; '.join(values(moves))}: the unit is written, no restart")
     elif edited is not None and not restarts(edited):
-        told.append(f"{engine.spec.unit} was edited ({edited.why}): write it, no restart")
+        what = "is missing" if edited.why == MISSING else f"was edited ({edited.why})"
+        told.append(f"{engine.spec.unit} {what}: write it, no restart")
     if (about.get("unit") or {}).get("NeedDaemonReload") == "yes":
         told.append(f"systemd has not read {engine.spec.unit} since it changed: reload, no restart")
     rights = [one for one in changed_against_live(engine, facts) if rights_only(one)]
-    diff = edited.diff if edited is not None and not moves else ()
+    found_other = edited is not None and edited.why != MISSING and not moves
+    diff = edited.diff if edited is not None and found_other else ()
     return replace(found, unit=tuple(told), rights=tuple(rights), diff=diff)
 
 

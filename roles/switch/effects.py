@@ -19,9 +19,17 @@ RELOADED = (
 """Settings of a unit that the running process has not read."""
 
 
+MISSING = "new"
+"""Of a change: the file is not there."""
+
+
 def restarts(change: Change) -> bool:
     """Whether the running process may have read what differs in one of our files."""
-    if change.unreadable or not only_in_place(change):
+    if change.unreadable:
+        return True
+    if change.why == MISSING:
+        return False  # the process has read nothing of that
+    if not only_in_place(change):
         return True
     return any(not harmless_in_unit(line) for line in changed_lines(change.diff))
 

@@ -65,22 +65,15 @@ class Day:
         assert tuple(found) == names, said
         return found
 
-    def plan(
-        self, *arguments: str, prune: str = "ask", **engines: dict[str, Any]
-    ) -> dict[str, Any]:
-        """What sglang-plan --json says of this host, with its exit status."""
+    def asks(self, command: str, *arguments: str, **wanted: Any) -> dict[str, Any]:
+        """The document of sglang-plan or sglang-verify --json: its only host, and its exit status."""
+        code = f"import sys; from roles.entry.{command} import main; sys.exit(main())"
         done = subprocess.run(
-            [
-                sys.executable,
-                "-c",
-                "import sys; from roles.entry.plan import main; sys.exit(main())",
-                "--json",
-                *arguments,
-            ],
+            [sys.executable, "-c", code, "--json", *arguments],
             cwd=ROOT,
             env={
                 **os.environ,
-                "SGLANG_INVENTORY": str(self.wants(prune, **engines)),
+                "SGLANG_INVENTORY": str(self.wants(**wanted)),
                 "SGLANG_REPORTS": str(self.folder / "reports"),
                 "PYINFRA_PROGRESS": "off",
             },
@@ -90,12 +83,14 @@ class Day:
         )
         document = json.loads(done.stdout)
         assert document["status"] == done.returncode
-        (host,) = document["plan"]
+        (host,) = document[command]
         assert host["host"] == self.host.ip
-        return {
-            "status": done.returncode,
-            **{one["engine"]: one for one in host["engines"]},
-        }
+        return {**host, "status": done.returncode}
+
+    def plan(self, *arguments: str, **wanted: Any) -> dict[str, Any]:
+        """Of sglang-plan --json: each engine by its name, and the exit status."""
+        found = self.asks("plan", *arguments, **wanted)
+        return {"status": found["status"], **{one["engine"]: one for one in found["engines"]}}
 
     def show(self, unit: str, name: str) -> str:
         return self.host.exec("systemctl", "show", "-p", name, "--value", "--", unit).stdout.strip()
@@ -108,14 +103,34 @@ class Day:
     def status(self) -> str:
         return self.host.exec("sglangctl", "status", check=False).stdout
 
+    def until(self, command: str) -> None:
+        """Wait until a shell command succeeds on the host."""
+        wait = f"until {command} >/dev/null 2>&1; do sleep 0.5; done"
+        self.host.exec("timeout", "90", "sh", "-c", wait)
+
 
 @pytest.fixture(scope="module")
 def day(module_host_factory: Any, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Day]:
     host = module_host_factory("day", gpus=2)
     install_into(host)
     made = Day(host, tmp_path_factory.mktemp("day"))
+    made.deploys(chat=CHAT)
+    pid, plan = made.pid("chat"), made.plan(chat=CHAT, embed=EMBED)
+    assert [plan[name]["action"] for name in ("chat", "embed")] == ["stays", "START"]
     made.deploys(chat=CHAT, embed=EMBED)
+    assert made.pid("chat") == pid and made.pid("embed"), "a second engine beside the first"
     yield made
+
+
+def test_cron_gets_documents(day: Day) -> None:
+    found = day.asks("verify", chat=CHAT, embed=EMBED)
+    assert (found["status"], found["outcome"]) == (0, "ok")
+    assert {one["engine"]: one["outcome"] for one in found["engines"]} == {
+        "chat": "ready",
+        "embed": "ready",
+    }
+    assert len(list((day.folder / "reports").glob("*/report.json"))) == 2, "the plan's and its own"
+    assert day.asks("plan", chat=CHAT, embed=EMBED)["status"] == 0
 
 
 def test_what_is_broken_by_hand_is_put_right_while_the_engines_run(day: Day) -> None:
@@ -151,16 +166,59 @@ def test_what_is_broken_by_hand_is_put_right_while_the_engines_run(day: Day) -> 
     assert day.plan(chat=CHAT, embed=EMBED)["status"] == 0
 
 
+def test_what_the_process_has_read_is_put_right_with_a_restart_of_its_own(day: Day) -> None:
+    live = "/var/lib/sglangctl/chat/current"
+    for spoil in (f"echo 'log-level: debug' >> {live}/engine.yaml", f"rm {live}/nccl.env"):
+        pids = day.pid("chat"), day.pid("embed")
+        day.host.exec("sh", "-c", spoil)
+        plan = day.plan(chat=CHAT, embed=EMBED)
+        assert [plan[name]["action"] for name in ("chat", "embed")] == ["RESTART", "stays"], spoil
+        day.deploys(chat=CHAT, embed=EMBED)
+        assert day.pid("chat") != pids[0] and day.pid("embed") == pids[1], spoil
+
+
+def test_an_engine_that_was_started_by_hand_is_named_and_left(day: Day) -> None:
+    pids = day.pid("chat"), day.pid("embed")
+    venv = day.host.exec("sh", "-c", "ls -d /opt/sglang/venvs/*").stdout.split()[0]
+    by_hand = f"{venv}/bin/python -m sglang.launch_server --model-path /models/tiny --port 30077"
+    begin = f"setsid sh -c 'echo $$ >/run/by-hand; CUDA_VISIBLE_DEVICES=0 exec {by_hand}'"
+    day.host.exec("sh", "-c", f"{begin} </dev/null >/run/by-hand.log 2>&1 &")
+    try:
+        day.until("curl -sf http://127.0.0.1:30077/health")
+        notes = day.plan(chat=CHAT, embed=EMBED)["chat"]["notes"]
+        assert any("is on its GPUs too" in note and "To end it: " in note for note in notes), notes
+        day.host.exec("systemctl", "stop", "sglang-chat.service")
+        last = day.fails(chat=CHAT, embed=EMBED)
+        assert "nothing was changed" in last["serves now"], last
+    finally:
+        day.host.exec("sh", "-c", "kill -9 -- -$(cat /run/by-hand)")
+    day.deploys(chat=CHAT, embed=EMBED)
+    assert day.pid("chat") != pids[0] and day.pid("embed") == pids[1]
+
+
+def test_a_damaged_shard_stops_the_next_start_and_is_named(day: Day) -> None:
+    shard = day.host.exec("sh", "-c", "ls /models/tiny/*.safetensors").stdout.split()[0]
+    day.host.exec("sh", "-c", f"cp {shard} /root/kept && truncate -s 5000 {shard}")
+    try:
+        day.host.exec("kill", "-9", day.pid("chat"))
+        day.until(f"sh -c 'sglangctl status chat | grep -q {shard}'")
+        last = day.fails(chat=CHAT, embed=EMBED)
+        assert shard in last["what failed"] and "embed since " in last["serves now"], last
+    finally:
+        day.host.exec("cp", "/root/kept", shard)
+    day.host.exec("systemctl", "reset-failed", "sglang-chat.service")
+    day.host.exec("systemctl", "start", "sglang-chat.service")
+    assert day.pid("chat")
+
+
 def test_a_stopped_process_has_its_command_in_the_status(day: Day) -> None:
     find = "pgrep -u sglang-chat -f sglang::scheduler | head -n 1"
     rank = day.host.exec("sh", "-c", find).stdout.strip()
     day.host.exec("kill", "-STOP", rank)
-    wait = f"until sglangctl status chat | grep -q 'kill -CONT {rank}$'; do sleep 0.5; done"
-    day.host.exec("timeout", "60", "sh", "-c", wait)
+    day.until(f"sh -c 'sglangctl status chat | grep -q \"kill -CONT {rank}$\"'")
     assert "rank-stopped" in day.status()
     day.host.exec("kill", "-CONT", rank)
-    well = "until sglangctl status >/dev/null; do sleep 0.5; done"
-    day.host.exec("timeout", "60", "sh", "-c", well)
+    day.until("sglangctl status")
 
 
 def test_a_deploy_that_must_not_restart_says_what_is_due(day: Day) -> None:
@@ -174,16 +232,35 @@ def test_a_deploy_that_must_not_restart_says_what_is_due(day: Day) -> None:
 
 
 def test_one_change_restarts_one_engine(day: Day) -> None:
-    """A flag, the port, the path of the model."""
+    """A flag, the port, the model's name, its path; and the way back to the release before."""
+    day.host.exec("cp", "-a", "/models/tiny", "/models/moved")
     for change in (
         {"flags": {"max-total-tokens": 2048}},
         {"port": 30010},
         {"model": {"path": "/models/tiny", "served_name": "other"}},
+        {"model": {"path": "/models/moved"}},
     ):
         pids = day.pid("chat"), day.pid("embed")
         day.deploys(chat={**CHAT, **change}, embed=EMBED)
         assert day.pid("chat") != pids[0] and day.pid("embed") == pids[1], change
+    pids = day.pid("chat"), day.pid("embed")
+    day.host.exec("sglangctl", "rollback", "chat")
+    assert day.pid("chat") != pids[0] and day.pid("embed") == pids[1]
+    assert "other" in day.status(), "the model's name before"
     day.deploys(chat=CHAT, embed=EMBED)
+
+
+def test_a_longer_time_limit_restarts_nothing(day: Day) -> None:
+    pids = day.pid("chat"), day.pid("embed")
+    limits = {"limits": {**LIMITS, "start_s": 61}}
+    longer = {**CHAT, "readiness": limits}
+    assert day.plan(chat=longer, embed=EMBED)["chat"]["action"] == "REPAIR"
+    day.deploys(chat=longer, embed=EMBED)
+    assert (day.pid("chat"), day.pid("embed")) == pids
+    assert day.show("sglang-chat.service", "NeedDaemonReload") == "no"
+    assert day.plan(chat=longer, embed=EMBED)["status"] == 0
+    day.deploys(chat=CHAT, embed=EMBED)
+    assert (day.pid("chat"), day.pid("embed")) == pids
 
 
 def test_three_bad_deploys_and_the_way_back(day: Day) -> None:

@@ -41,7 +41,7 @@ HAND = {
     "a file of the live release: another mode": effects.RIGHTS,
     "the unit's file: `Description`": effects.RELOAD,
     "the unit's file: any other setting": effects.RESTART,
-    "the unit's file is missing": effects.RESTART,
+    "the unit's file is missing": effects.RELOAD,
     "the unit's file: another mode": effects.RELOAD,
     "systemd has not read the unit": effects.RELOAD,
     "a drop-in of somebody else": effects.NOTHING,

@@ -56,9 +56,7 @@ def test_a_line_that_was_taken_away_counts_too() -> None:
     assert restarts(edited("".join(line for line in lines if not line.startswith("User="))))
 
 
-@pytest.mark.parametrize(
-    "fact", [{"kind": "absent"}, {"kind": "link", "target": "/dev/null"}, {"sha256": "0" * 64}]
-)
+@pytest.mark.parametrize("fact", [{"kind": "link", "target": "/dev/null"}, {"sha256": "0" * 64}])
 def test_what_cannot_be_compared_restarts(fact: dict[str, Any]) -> None:
     assert restarts(edited(**fact))
 
@@ -126,4 +124,18 @@ def test_beside_what_the_process_has_read_it_is_a_restart(file: str) -> None:
     facts = facts_of(WANTED)
     path = f"{WANTED.spec.current}/{file}"
     facts["files"][path] = {**facts["files"][path], "sha256": "0" * 64}
+    assert decision_of(LONGER)(facts).needed
+
+
+def test_a_missing_unit_is_written_again_and_nothing_is_started() -> None:
+    facts = edited(kind="absent")
+    assert not restarts(facts)
+    found = drift(WANTED, facts)
+    assert "is missing: write it, no restart" in found.unit[0]
+    assert found.diff == (), "nobody's edit is lost"
+
+
+def test_a_live_release_without_its_unit_cannot_be_compared() -> None:
+    facts = facts_of(WANTED)
+    facts["files"][f"{WANTED.spec.current}/sglang.service"] = {"kind": "absent"}
     assert decision_of(LONGER)(facts).needed
