@@ -131,7 +131,8 @@ def as_committed(
             ):
                 link.run(*argv, wait_s=MORE_S).needed(f"{argv[0]} failed")
         digest = side_of(engine, facts).release.digest
-        commands = [("free", engine.name, "--replaced")] if found.replaced else []
+        commands: list[tuple[str, ...]] = []
+        commands += [("free", engine.name, "--replaced")] if found.replaced else []
         time = str((engine_facts(facts, engine.name).get("state") or {}).get("time") or "-")
         commands += [("switch", engine.name, f"--commit={digest}", f"--seen={time}")]
         for command in commands:
