@@ -191,7 +191,7 @@ def test_an_engine_that_was_started_by_hand_is_named_and_left(day: Day) -> None:
         last = day.fails(chat=CHAT, embed=EMBED)
         assert "nothing was changed" in last["serves now"], last
     finally:
-        day.host.exec("sh", "-c", "kill -9 -- -$(cat /run/by-hand)")
+        day.host.exec("bash", "-c", "kill -9 -- -$(cat /run/by-hand)")
     day.deploys(chat=CHAT, embed=EMBED)
     assert day.pid("chat") != pids[0] and day.pid("embed") == pids[1]
 
