@@ -174,6 +174,20 @@ def test_second_deploy_changes_nothing(host: Host, inventory: Path) -> None:
     assert show(host, "sglang-chat.service", "MainPID") == main
 
 
+def test_a_folder_that_was_deleted_beside_its_engine_is_told(host: Host, inventory: Path) -> None:
+    home, away = "/var/lib/sglangctl/chat", "/var/lib/away"
+    host.exec("mv", home, away)
+    try:
+        status = host.exec("sglangctl", "status", "chat", check=False)
+        plan = text_of(deploy(inventory, "--dry"))
+    finally:
+        host.exec("sh", "-c", f"rm -rf {home} && mv {away} {home}")
+    assert status.returncode == 2
+    assert "systemctl restart sglang-watch@chat.service" in status.stdout
+    assert "restart of chat: it runs, and its release is not recorded any more" in plan
+    assert "nothing to go back to, it runs, and its release is not recorded any more" in plan
+
+
 def test_verify_exit_statuses(host: Host, inventory: Path, tmp_path: Path) -> None:
     ready = verify(inventory)
     assert ready.returncode == 0, text_of(ready)
