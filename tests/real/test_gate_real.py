@@ -5,6 +5,7 @@ One host; the tests run in the order of the file.
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -21,6 +22,7 @@ pytestmark = [pytest.mark.container, pytest.mark.real, pytest.mark.timeout(1800)
 
 ENGINE: dict[str, Any] = {**WANTED, "listen": "0.0.0.0"}
 UNIT = "sglang-tiny.service"
+HOME = "/var/lib/sglangctl/tiny"
 SLOTS = slots("tiny")
 
 
@@ -37,6 +39,15 @@ class Scene:
         self.inventory = write_inventory(self.folder / "hosts.yml", {self.host.ip: section})
         done = deploy(self.inventory, "-y")
         return done.returncode, done.stdout + done.stderr
+
+    def switch(self, release: str) -> tuple[int, str]:
+        argv = ("sglangctl", "switch", "tiny", f"--to={release}")
+        done = self.host.exec(*argv, check=False, timeout=600)
+        return done.returncode, done.stdout + done.stderr
+
+    def newest(self) -> str:
+        """The release that was staged last."""
+        return self.host.exec("ls", "-t", f"{HOME}/releases").stdout.split()[0]
 
     def show(self, name: str) -> str:
         return self.host.exec("systemctl", "show", "-p", name, "--value", UNIT).stdout.strip()
@@ -72,12 +83,53 @@ def test_from_slot_to_slot(scene: Scene, record_property: Callable[[str, object]
     assert systemd(scene.host) == was
 
 
-def test_what_fails_at_its_gate_leaves_every_question_answered(scene: Scene) -> None:
+def by_deploy(scene: Scene) -> tuple[int, str]:
+    """What no check before the switch finds: the engine's processes do not meet."""
+    return scene.deploy("4", environment={"GLOO_SOCKET_IFNAME": "nowhere0"})
+
+
+def without_a_module(scene: Scene) -> tuple[int, str]:
+    """Of the new environment alone, removed when all checks are over."""
+    install = {**WANTED["install"], "pip_arguments": ["--no-deps", "--no-color"]}
+    status, said = scene.deploy("5", install=install, restart="never")
+    assert status == 0, said
+    release = scene.newest()
+    text = scene.host.exec("cat", f"{HOME}/releases/{release}/manifest.json").stdout
+    site = f"{json.loads(text)['venv']}/lib/python3.11/site-packages"
+    scene.host.exec("rm", f"{site}/sglang/srt/managers/detokenizer_manager.py")
+    return scene.switch(release)
+
+
+def with_a_wrong_flag(scene: Scene) -> tuple[int, str]:
+    """A deploy refuses it before it begins to switch; somebody switches all the same."""
+    flags = {**WANTED["flags"], "no-such-flag": True}
+    status, said = scene.deploy("6", flags=flags)
+    assert status == 1 and "no-such-flag" in said, said
+    return scene.switch(scene.newest())
+
+
+@pytest.mark.parametrize(
+    ("tried", "words"),
+    [
+        (by_deploy, "nowhere0"),
+        (without_a_module, "detokenizer_manager"),
+        (with_a_wrong_flag, "no-such-flag"),
+    ],
+    ids=["processes that do not meet", "a module that is gone", "a wrong flag"],
+)
+def test_what_fails_at_its_gate_leaves_every_question_answered(
+    scene: Scene,
+    tried: Callable[[Scene], tuple[int, str]],
+    words: str,
+    record_property: Callable[[str, object], None],
+) -> None:
     slot, main, was = scene.show("Id"), scene.show("MainPID"), systemd(scene.host)
     with answered(scene.url) as statuses:
-        status, said = scene.deploy("4", environment={"GLOO_SOCKET_IFNAME": "nowhere0"})
+        status, said = tried(scene)
     assert status == 1, said
     assert "nothing was stopped for it" in said, said
+    assert words in said, said
+    record_property("asked", len(statuses))
     assert set(statuses) == {200}, statuses
     assert (scene.show("Id"), scene.show("MainPID")) == (slot, main)
     scene.host.exec("sglangctl", "verify", "tiny")
