@@ -51,6 +51,7 @@ def told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Told:
     monkeypatch.setenv("SGLANGCTL_ROOT", str(tmp_path / "root"))
     Paths().units.mkdir(parents=True)
     Paths().engine_json("x").parent.mkdir(parents=True)
+    Paths().engine_state(KIMI.name).mkdir(parents=True)
 
     def asked() -> list[str]:
         lines = calls.read_text().splitlines() if calls.exists() else []
