@@ -5,6 +5,9 @@ each run of the unit. Without systemd it watches one process group: `--pid PID`,
 its own, `sglangctl watch NAME -- COMMAND ...`, whose output it puts into the log; then it ends
 when that process does. An engine without a file in /etc/sglangctl needs --port and --model.
 
+A unit's watch also writes the engine's metrics every 30 s, where Debian's node_exporter has its folder
+for them (/var/lib/prometheus/node-exporter).
+
 Exit status: 0; with --pid 1 when the last word was not good; with a command that command's own
 (128 + n after signal n); 2 when it cannot watch.
 """
@@ -17,6 +20,7 @@ import pwd
 import signal
 from pathlib import Path
 
+from sglangctl.report.textfile import Writer
 from sglangctl.state.config import ConfigError, EngineConfig, load_engine
 from sglangctl.state.paths import Paths, checked_name
 from sglangctl.watch import lock as watch_lock
@@ -48,7 +52,12 @@ def run(args: argparse.Namespace) -> int:
             return watch.command(args.command)
         if args.pid is not None:
             return watch.process(args.pid)
-        return watch.unit()
+        metrics = Writer(config.name, paths)
+        metrics.start()
+        try:
+            return watch.unit()
+        finally:
+            metrics.stop()
     finally:
         lock.close()
 

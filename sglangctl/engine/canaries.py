@@ -33,6 +33,8 @@ PROMPTS = (
 """Short ones: the logits of a prompt's tokens take GPU memory beside a cache that has taken the rest."""
 TOKENS = 24
 """Of each answer, at most."""
+TEXT_KEPT = 1000
+"""Characters of each; what an engine says beyond what it was asked for is left out."""
 LIMIT_NATS = 0.1
 """A token on average: e^-0.1 is 10 % less probable."""
 BEGINNING = 12
@@ -240,10 +242,9 @@ def _native(prompt: str, answer: HttpAnswer) -> Answer | None:
     if not said:
         return None
     rows = _rows(_meta(answer).get("output_token_logprobs"))
-    ids = tuple(one[1] for one in rows)
+    ids = tuple(one[1] for one in rows) or _ids(answer.object().get("output_ids"))
     values = tuple(one[0] for one in rows if one[0] is not None)
-    ids = ids or _ids(answer.object().get("output_ids"))
-    return Answer(prompt, said, ids, values if len(values) == len(ids) else ())
+    return _bounded(prompt, said, ids, values if len(values) == len(ids) else ())
 
 
 def _openai(prompt: str, answer: HttpAnswer) -> Answer | None:
@@ -254,7 +255,11 @@ def _openai(prompt: str, answer: HttpAnswer) -> Answer | None:
         return None
     ids = _ids(choice.get("token_ids"))
     values = _logprobs(mapping(choice.get("logprobs")).get("token_logprobs"))
-    return Answer(prompt, said, ids, values if not ids or len(ids) == len(values) else ())
+    return _bounded(prompt, said, ids, values if not ids or len(ids) == len(values) else ())
+
+
+def _bounded(prompt: str, said: str, ids: tuple[int, ...], logprobs: tuple[float, ...]) -> Answer:
+    return Answer(prompt, said[:TEXT_KEPT], ids[:TOKENS], logprobs[:TOKENS])
 
 
 def _ids(found: Any) -> tuple[int, ...]:

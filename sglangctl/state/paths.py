@@ -73,6 +73,10 @@ class Paths:
     def engine_log(self, name: str) -> Path:
         return self.root / "var/log/sglang" / checked_name(name) / "engine.log"
 
+    def textfile(self, name: str) -> Path:
+        """An engine's metrics, in the folder that Debian's node_exporter reads."""
+        return self.root / "var/lib/prometheus/node-exporter" / f"sglang-{checked_name(name)}.prom"
+
     @property
     def units(self) -> Path:
         return self.root / "etc/systemd/system"

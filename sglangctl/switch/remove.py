@@ -74,6 +74,7 @@ def steps(
         paths.root / "var/cache/sglang" / name,
         paths.root / f"etc/tmpfiles.d/sglang-{name}.conf",
         paths.root / f"etc/logrotate.d/sglang-{name}",
+        paths.textfile(name),
         paths.engine_state(name),
     ):
         yield deletion(path)

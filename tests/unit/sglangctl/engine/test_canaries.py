@@ -9,7 +9,16 @@ from typing import Any
 import pytest
 
 from sglangctl.engine import canaries
-from sglangctl.engine.canaries import LIMIT_NATS, PROMPTS, Agreement, Answer, compare, record, safe
+from sglangctl.engine.canaries import (
+    LIMIT_NATS,
+    PROMPTS,
+    TOKENS,
+    Agreement,
+    Answer,
+    compare,
+    record,
+    safe,
+)
 from sglangctl.engine.http import Endpoint
 from tests.support.http_engine import Engine, serving
 from tests.support.language_model import Model
@@ -167,3 +176,11 @@ def test_a_slow_engine_is_asked_no_longer_than_the_limit(monkeypatch: pytest.Mon
     monkeypatch.setattr(canaries, "LIMIT_S", 0.0)
     found, fault = record(Endpoint("127.0.0.1", 9), "tiny", True, True)
     assert found == () and fault is not None and "in time" in fault
+
+
+def test_an_engine_that_says_more_than_it_was_asked_for_is_cut() -> None:
+    """It becomes a file, and the next engine's prompt."""
+    body = {"text": "x" * 99_999, "output_ids": list(range(9_999)), "meta_info": {}}
+    with serving(Engine(answers=lambda path, asked: (200, body))) as engine:
+        found, _ = record(Endpoint("127.0.0.1", engine.port), "tiny", True, True)
+    assert all(len(one.text) == 1000 and len(one.ids) == TOKENS for one in found)

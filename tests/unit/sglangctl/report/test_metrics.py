@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import errno
 import re
+import threading
 from pathlib import Path
 
 import pytest
@@ -10,7 +12,8 @@ import pytest
 from sglangctl import cli
 from sglangctl.engine import accepted
 from sglangctl.engine.load import Load, Speed
-from sglangctl.report import metrics
+from sglangctl.report import metrics, textfile
+from sglangctl.report.textfile import Writer
 from sglangctl.state.config import load_engine
 from sglangctl.state.paths import Paths
 from tests.support.engine_host import write_config
@@ -88,3 +91,49 @@ def test_a_textfile_is_written_whole(root: Path, tmp_path: Path) -> None:
 def test_a_label_cannot_end_early() -> None:
     text = metrics.text([("sglang_engine_info", {"unit": 'a"} 1\n\\'}, 1.0)])
     assert samples(text) and text.count("\n") == 4
+
+
+def test_a_watch_writes_a_file_of_its_own_where_node_exporter_has_a_folder(root: Path) -> None:
+    started(root)
+    file = Paths().textfile("tiny")
+    Writer("tiny", Paths()).write()
+    assert not file.parent.exists(), "a host without node_exporter stays as it is"
+    file.parent.mkdir(parents=True)
+    Writer("tiny", Paths()).write()
+    found = samples(file.read_text())
+    assert found['sglang_engine_outcome{engine="tiny",outcome="unresponsive"}'] == 1
+    assert all('engine="tiny"' in name for name in found), "two files must not have one series"
+    assert file.stat().st_mode & 0o777 == 0o644
+    assert [one.name for one in file.parent.iterdir()] == [file.name]
+
+
+def test_what_cannot_be_written_is_said_once(
+    root: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def full(*_: object) -> None:
+        raise OSError(errno.ENOSPC, "No space left on device", "sglang-tiny.prom")
+
+    Paths().textfile("tiny").parent.mkdir(parents=True)
+    writer = Writer("tiny", Paths())
+    with monkeypatch.context() as broken:
+        broken.setattr(textfile, "write_atomic", full)
+        writer.write()
+        writer.write()
+    assert capsys.readouterr().err.count("full") == 1
+    writer.write()
+    assert Paths().textfile("tiny").exists()
+    Paths().engine_json("tiny").unlink()
+    writer.write()
+    assert "no engine" in capsys.readouterr().err
+
+
+def test_it_is_written_again_and_again_until_the_watch_ends(
+    root: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(textfile, "EVERY_S", 0.01)
+    written = threading.Semaphore(0)
+    writer = Writer("tiny", Paths())
+    monkeypatch.setattr(writer, "write", written.release)
+    writer.start()
+    assert all(written.acquire(timeout=10) for _ in range(3))
+    writer.stop()
