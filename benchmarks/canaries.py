@@ -5,7 +5,9 @@
 The real engine on the processor, in a container host. It answers the canaries ROUNDS times, half of them with
 other requests beside. Then it is started again in other configurations of the same weights, and with weights
 that were changed; each weighs those answers. No alarm is right for the former, an alarm for the latter, in every
-round. Beside them, two quantisations that are sound, with no verdict: what they cost.
+round. Beside them, a quantisation that is sound, with no verdict: what it costs. The answers have all the
+time that they need here: how fast this machine is, is not the question. The tiny model gets six prompts more, which
+it answers with words at random: near ties, which another configuration turns.
 """
 
 from __future__ import annotations
@@ -26,7 +28,9 @@ from sglangctl.engine.kinds import CHATTING
 from tests.container.real_engine import VENV, prepared
 from tests.hosts.host import Host
 
-ROUNDS = 5
+ROUNDS = 4
+CHANGED_ROUNDS = 2
+"""With changed weights: what an engine makes of an answer does not vary."""
 MODEL = "/models/tiny-qwen3"
 PORT = 8000
 START_S = 400.0
@@ -40,13 +44,23 @@ FLAGS = (
     "--host=0.0.0.0",
     f"--port={PORT}",
 )
+ASKED = (
+    "What is the capital of France?",
+    "Why does the river run south in winter?",
+    "Who took the long road home?",
+    "Name five things on the old table.",
+    "When will the children come?",
+    "How far is it to the sea?",
+)
+"""As the tiny model was trained: it answers with sentences of words at random, full of near ties."""
+CHAT = "<|im_start|>user\n{}<|im_end|>\n<|im_start|>assistant\n"
 SAME: dict[str, tuple[str, ...]] = {
     "started again": (),
     "float32": ("--dtype=float32",),
     "chunks of 16 tokens, no radix cache": ("--chunked-prefill-size=16", "--disable-radix-cache"),
 }
-SOUND = ("int8", "fp8")
-BROKEN = ("other", "int2", "rows", "scale", "rope")
+SOUND = ("fp8",)
+BROKEN = ("other", "int2", "scale", "rope")
 CHANGE = """
 import json, shutil, sys, glob, torch
 from safetensors.torch import load_file, save_file
@@ -66,7 +80,6 @@ for path in glob.glob(target + "/*.safetensors"):
         if how in ("int8", "int2") and inside: f = rounded(f, int(how[3:]))
         if how == "fp8" and inside: f = f.to(torch.float8_e4m3fn).float()
         if how == "scale" and inside and ".layers.1.mlp.down_proj" in name: f = f * 4
-        if how == "rows" and ".layers.1.self_attn.o_proj" in name: f = f.flip(0)
         found[name] = f.to(w.dtype).contiguous()
     save_file(found, path, metadata={"format": "pt"})
 if how == "rope":
@@ -123,13 +136,15 @@ def busy(where: Endpoint, wanted: bool) -> Iterator[None]:
 def weighed(where: Endpoint, answers: list[tuple[Answer, ...]]) -> dict[str, Any]:
     """What an engine makes of the answers of each round."""
     found: list[Agreement] = []
-    for number, one in enumerate(answers):
+    for number, before in enumerate(answers):
         with busy(where, number % 2 == 1):
-            found.append(canaries.compare(where, one, True))
+            found.append(canaries.compare(where, before, True))
     for one in found:
         print(f"     {one.said()}; own {one.own_nats}, lost {one.lost_nats}; {one.differences()}")
+    print(flush=True)
     assert all(one.fault is None for one in found), [one.fault for one in found]
     return {
+        "rounds": len(found),
         "alarms": sum(bool(one.differences()) for one in found),
         "answers_alike": min(one.alike for one in found),
         "cost_nats": max(one.cost_nats or 0.0 for one in found),
@@ -140,6 +155,8 @@ def weighed(where: Endpoint, answers: list[tuple[Answer, ...]]) -> dict[str, Any
 
 def main() -> int:
     wanted = evidence.asked(sys.argv)
+    canaries.LIMIT_S = 600.0
+    canaries.PROMPTS = (*canaries.PROMPTS, *map(CHAT.format, ASKED))
     host = Host.create(f"sglang-bench-{os.getpid()}", image="engine")
     try:
         prepared(host)
@@ -163,13 +180,13 @@ def main() -> int:
             for name in names:
                 print(name, flush=True)
                 with engine(host, f"/models/{name}") as where:
-                    result[kind][name] = weighed(where, answers)
+                    result[kind][name] = weighed(where, answers[:CHANGED_ROUNDS])
     finally:
         host.remove()
-    figures = {"rounds": ROUNDS, "limit_nats": canaries.LIMIT_NATS, **result}
+    figures = {"limit_nats": canaries.LIMIT_NATS, **result}
     evidence.keep("canaries", figures, wanted)
     false = sum(one["alarms"] for one in result["same"].values())
-    told = all(one["alarms"] == ROUNDS for one in result["broken"].values())
+    told = all(one["alarms"] == one["rounds"] for one in result["broken"].values())
     return 0 if told and not false else 1
 
 

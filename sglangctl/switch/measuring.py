@@ -113,14 +113,25 @@ def _look(
         if kind is kinds.CHATTING and "chat template" in (load.fault or ""):
             kind = kinds.COMPLETION
             load = measure(one.where, one.model, wanted, kind)
-    if load is not None and (load.fault is not None or not load.speeds):
-        say(f"{one.who} could not be measured: {load.fault or 'no answer came in time'}")
+    fault = _unmeasured(load)
+    if fault is not None:
+        say(f"{one.who} could not be measured: {fault}")
         load = None
     kept = load.as_dict() if load is not None else None
     for line in accepted.described(kept or {}):
         say(f"{one.who}: {line}")
     when = datetime.now(timezone.utc).isoformat(timespec="seconds")
     return Former(to, when, one.who, same, words, kind.name, kept, answers)
+
+
+def _unmeasured(load: Load | None) -> str | None:
+    """Why a load says nothing about speed; None where it does, or there is none."""
+    if load is None:
+        return None
+    if load.fault is not None or not load.speeds:
+        return load.fault or "no answer came in time"
+    streamed = any(speed.pace_p50_s is not None for speed in load.speeds)
+    return None if streamed else "its answers came in one piece"
 
 
 def serving(engine: EngineConfig, plan: Plan, paths: Paths, say: Say) -> Iterator[Serving]:

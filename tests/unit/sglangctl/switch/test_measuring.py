@@ -14,7 +14,7 @@ from typing import Any
 import pytest
 
 from sglangctl.engine import former
-from sglangctl.engine.load import Load
+from sglangctl.engine.load import Load, Speed
 from sglangctl.free.model import Plan, UnitStep
 from sglangctl.state.config import Acceptance, EngineConfig
 from sglangctl.state.paths import Paths
@@ -211,6 +211,21 @@ def test_one_that_hangs_is_said_and_nothing_more(
         found, said = taken(config, paths)
     assert found is not None and not found.answers and found.load is None
     assert "503" in said
+
+
+@pytest.mark.parametrize("pace_s", [0.01, None])
+def test_a_load_without_pieces_says_nothing_about_speed(
+    config: EngineConfig, paths: Paths, monkeypatch: pytest.MonkeyPatch, pace_s: float | None
+) -> None:
+    """Of an engine, or a proxy, that does not stream."""
+    gaps = (pace_s,) * 5
+    speed = Speed(1, 9, 50.0, 0.1, 0.1, 0.1, *gaps, None, None)
+    monkeypatch.setattr(measuring, "measure", lambda *_: replace(LOAD, speeds=(speed,)))
+    with old(config.model):
+        found, said = taken(config, paths)
+    assert found is not None and (found.load is None) is (pace_s is None)
+    assert ("in one piece" in said) is (pace_s is None)
+    assert ("50.0 tokens/s" in said) is (pace_s is not None)
 
 
 def test_the_plan_says_how_long_it_takes() -> None:
