@@ -28,7 +28,7 @@ STOP_S = 10.0
 LARGEST = 1024 * 1024
 """Bytes of an answer, and of what is printed beside it, that are read."""
 MOST = 100
-"""Lines of an answer; in_venv.py writes eight at most."""
+"""Lines of an answer; in_venv.py writes nine at most."""
 UNITS = Path("/run/systemd/system")
 OURS = re.compile(
     r"(?:Type|Exec\w+|Restart\w*|SuccessExitStatus|Timeout\w+|KillMode|Standard\w+|Notify\w+"

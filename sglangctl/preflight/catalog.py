@@ -168,6 +168,11 @@ CHECKS: dict[str, Check] = {
         "SGLang: model_loader/utils.py falls back to transformers",
         gate=STAGED,
     ),
+    "engine-limits": Check(
+        "the engine may open 65,535 files, and ranks may lock memory",
+        "SGLang: set_ulimit; NCCL's user guide, troubleshooting",
+        gate=STAGED,
+    ),
     "cache-not-writable": Check(
         "the engine's user can write to its caches", "SGLang, Triton, torch", gate=STAGED
     ),

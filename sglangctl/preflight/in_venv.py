@@ -8,6 +8,7 @@ goes to standard error.
 import io
 import json
 import os
+import resource
 import sys
 from contextlib import redirect_stderr
 from importlib import import_module, metadata
@@ -38,6 +39,12 @@ def main() -> None:
         answers.flush()
 
     tell(step="caches", closed=closed_caches())
+    # Before SGLang, which raises the first itself as far as it may.
+    tell(
+        step="limits",
+        files=resource.getrlimit(resource.RLIMIT_NOFILE)[1],
+        locked=resource.getrlimit(resource.RLIMIT_MEMLOCK)[0],
+    )
     try:
         tell(step="version", version=metadata.version("sglang"))
     except metadata.PackageNotFoundError:

@@ -30,11 +30,16 @@ from sglangctl.state.files import write_atomic
 from sglangctl.state.paths import Paths
 from sglangctl.util.errors import Failed
 from sglangctl.util.terminal import escaped
-from sglangctl.util.values import text, texts
+from sglangctl.util.values import text, texts, whole
 
-VERSION = 1
+VERSION = 2
 """Of the questions: another number, and everything is asked again."""
 NEGATIVE = re.compile(r"\bno[-_]([a-z][a-z0-9_-]+)")
+FILES = 65535
+"""That SGLang raises its own limit to (0.5.23, utils/common.py)."""
+LOCKED = 64 << 20
+"""Bytes: above what distributions set (8 MiB). NCCL's user guide asks for no limit."""
+GIVEN = "the unit has {}: raise the limit of the container or machine around it"
 Ask = Callable[[str, str, str, Paths], Answer]
 
 
@@ -117,12 +122,36 @@ def judge(
             "correct `version` or install.packages",
             f"{engine.version}, as `version` says",
         )
+    yield from _limits(engine, said.get("limits", {}))
     yield from _arguments(said.get("arguments", {}), masker)
     for line in answer.lines:
         if line.get("step") in ("import", "arguments") and "missing" in line:
             yield from _import(line, engine.name, venv, masker)
     if not answer.ended:
         yield _unended(answer, masker)
+
+
+def _limits(engine: EngineConfig, said: dict[str, Any]) -> Iterator[Finding]:
+    """What the unit asks for and the host does not give: a container's own limits, say."""
+    files, locked = whole(said.get("files")), whole(said.get("locked"))
+    if files is not None and 0 <= files < FILES:
+        yield finding(
+            "engine-limits",
+            WARN,
+            f"the engine may open {files} files: SGLang asks for more",
+            GIVEN.format("LimitNOFILE"),
+            f"{FILES}",
+        )
+    ranks = engine.tensor_parallel > 1 and engine.preflight.device != "cpu"
+    if ranks and locked is not None and 0 <= locked < LOCKED:
+        yield finding(
+            "engine-limits",
+            WARN,
+            f"the engine may lock {locked >> 10} KiB of memory: NCCL's ranks exchange data through "
+            "locked memory",
+            GIVEN.format("LimitMEMLOCK"),
+            f"{LOCKED >> 20} MiB",
+        )
 
 
 def _arguments(said: dict[str, Any], masker: Masker) -> Iterator[Finding]:

@@ -7,6 +7,7 @@ import json
 import os
 import pwd
 import random
+import resource
 import shutil
 import subprocess
 import sys
@@ -36,6 +37,7 @@ CPU = replace(ENGINE, version="0.5.23", preflight=Preflight(device="cpu"))
 VENV = "/opt/sglang/venvs/abc"
 WHOLE = [
     {"step": "caches", "closed": []},
+    {"step": "limits", "files": 1048576, "locked": -1},
     {"step": "version", "version": "0.5.23"},
     {"step": "arguments", "error": None},
     *({"step": "import", "wanted": name, "error": None} for name in in_venv.ENGINE),
@@ -193,6 +195,35 @@ def test_another_version_is_a_warning_and_a_closed_cache_a_failure() -> None:
     assert "chown sglang /var/cache/x" in found["cache-not-writable"].fix
 
 
+@pytest.mark.parametrize(
+    ("ranks", "device", "limits", "words"),
+    [
+        (2, "cuda", (1048576, -1), []),
+        (1, "cuda", (65535, 8 << 20), []),
+        (1, "cpu", (4096, -1), ["open 4096 files"]),
+        (2, "cuda", (1048576, 8 << 20), ["lock 8192 KiB"]),
+        (2, "cpu", (1048576, 8 << 20), []),
+        (2, "cuda", (-1, -1), []),
+        (2, "cuda", (None, "x"), []),
+    ],
+)
+def test_limits_that_the_host_does_not_give(
+    ranks: int, device: str, limits: tuple[Any, Any], words: list[str]
+) -> None:
+    engine = replace(CPU, tensor_parallel=ranks, preflight=Preflight(device=device))
+    line = {"step": "limits", "files": limits[0], "locked": limits[1]}
+    lines = [one for one in WHOLE if one["step"] != "limits"]
+    found = list(staged.judge(engine, VENV, Answer([line, *lines]), Masker([]), {}))
+    assert [one.level for one in found] == ["warn" for _ in words]
+    assert all(word in one.seen for word, one in zip(words, found))
+
+
+def test_the_limits_are_those_that_it_runs_under(ask: Any) -> None:
+    found = ask()["limits"]
+    assert found["files"] == resource.getrlimit(resource.RLIMIT_NOFILE)[1]
+    assert found["locked"] == resource.getrlimit(resource.RLIMIT_MEMLOCK)[0]
+
+
 def test_imports_that_end_without_an_answer() -> None:
     crash = said(
         ended=False, result="core-dump", text="x\nFatal Python error: Segmentation fault\n"
@@ -229,6 +260,7 @@ def test_mutated_answers_are_findings_too() -> None:
     )
     whole = [
         {"step": "caches", "closed": ["/c"]},
+        {"step": "limits", "files": 1024, "locked": 65536},
         {"step": "version", "version": "0.1"},
         {"step": "arguments", "error": "ImportError", "text": "t", "missing": "m", "file": "/f"},
         {"step": "import", "wanted": "a.b", "error": "OSError", "text": "x", "missing": "a"},
