@@ -13,6 +13,10 @@ from sglangctl.util.values import whole
 
 EAGLE3 = "Eagle3"
 """Ends the name of an EAGLE-3 drafter's architecture: LlamaForCausalLMEagle3."""
+HEADS = ("eagle", "nextn", "mtp")
+"""In the architecture of what EAGLE takes, or in a key of its config.json: a model's own heads."""
+LAYERS_OF_HEAD = 4
+"""At most; known ones have one or two."""
 
 
 def look(engine: EngineConfig, target: dict[str, Any], draft: dict[str, Any]) -> Iterator[Finding]:
@@ -35,6 +39,16 @@ def judge(algorithm: str, target: dict[str, Any], draft: dict[str, Any]) -> Iter
             f"the drafter is a {named[0][:80]}, and drafter.algorithm is {algorithm}: it may never "
             "guess right (accept length 1.0), and nothing else says so",
             f"set `drafter: {{algorithm: {right}}}`, or take a drafter for {algorithm}",
+        )
+    layers = whole(of_draft.get("num_hidden_layers")) or 0
+    said = " ".join([*named, *of_draft]).lower()
+    if algorithm == "EAGLE" and layers > LAYERS_OF_HEAD and not any(one in said for one in HEADS):
+        yield finding(
+            "drafter-algorithm",
+            WARN,
+            f"the drafter is a whole model of {layers} layers, and EAGLE takes a head that was trained "
+            "for the model",
+            "set `drafter: {algorithm: STANDALONE}`, or take a drafter for EAGLE",
         )
     if algorithm in ("EAGLE", "EAGLE3"):
         made_for = whole(draft.get("target_hidden_size")) or whole(of_draft.get("hidden_size"))

@@ -184,6 +184,23 @@ DRAFT = {"architectures": ["LlamaForCausalLMEagle3"], "hidden_size": 4096, "voca
         ("EAGLE3", {}, {}),
         ("EAGLE", {}, {"drafter-algorithm": "warn"}),
         ("EAGLE3", {"architectures": ["LlamaForCausalLM"]}, {"drafter-algorithm": "warn"}),
+        (
+            "EAGLE",
+            {"architectures": ["LlamaForCausalLM"], "num_hidden_layers": 16},
+            {"drafter-algorithm": "warn"},
+        ),
+        ("EAGLE", {"architectures": ["LlamaForCausalLM"], "num_hidden_layers": 1}, {}),
+        ("EAGLE", {"architectures": ["LlamaForCausalLMEagle"], "num_hidden_layers": 16}, {}),
+        # A model whose own heads draft: it is its own drafter.
+        (
+            "EAGLE",
+            {
+                **{"architectures": ["DeepseekV3ForCausalLM"], "num_hidden_layers": 61},
+                "num_nextn_predict_layers": 1,
+            },
+            {},
+        ),
+        ("STANDALONE", {"architectures": ["LlamaForCausalLM"], "num_hidden_layers": 16}, {}),
         ("EAGLE3", {"hidden_size": 2048}, {"drafter-shape": "fail"}),
         ("EAGLE3", {"hidden_size": 2048, "target_hidden_size": 4096}, {}),
         ("EAGLE3", {"vocab_size": 1000}, {"drafter-shape": "warn"}),
