@@ -13,6 +13,7 @@ from typing import Any
 
 from sglangctl.diagnosis.finding import FAIL, INFO, WARN, Finding
 from sglangctl.util.plain_files import descriptor
+from sglangctl.util.values import mapping, whole
 from sglangctl.weights import access, needs, safetensors
 from sglangctl.weights.contents import Contents, look
 from sglangctl.weights.safetensors import Damaged, Header, shown
@@ -172,7 +173,7 @@ def _check_unfinished(contents: Contents, findings: list[Finding]) -> None:
 
 
 def _check_safetensors(contents: Contents, model: Model, config: dict[str, Any]) -> None:
-    wanted = _wanted(contents, model.findings)
+    wanted, promised = _wanted(contents, model.findings)
     if wanted is None:
         names = contents.safetensors
         _say_missing(*contents.missing_parts(NAMED), "file", model.findings)
@@ -203,22 +204,31 @@ def _check_safetensors(contents: Contents, model: Model, config: dict[str, Any])
             if name in headers and where.get(tensor) != name
         ]
         _say_missing(absent[:NAMED], len(absent), "tensor", model.findings)
+        if model.complete and promised not in (None, model.bytes):
+            model.findings.append(
+                Finding(
+                    "weights-config",
+                    INFO,
+                    f"{contents.index} says {promised:,} bytes, the tensors have {model.bytes:,}: it "
+                    "may be of another revision",
+                )
+            )
     model.findings.extend(needs.unmet(config, headers.values()))
 
 
-def _wanted(contents: Contents, findings: list[Finding]) -> dict[str, str] | None:
-    """Tensor -> file, as the index has it; None without one that can be used."""
-    if contents.index is None:
-        return None
-    document = _json(contents, contents.index, findings)
+def _wanted(
+    contents: Contents, findings: list[Finding]
+) -> tuple[dict[str, str] | None, int | None]:
+    """Tensor -> file, as the index has it (None without one that can be used), and its total_size."""
+    document = None if contents.index is None else _json(contents, contents.index, findings)
     if document is None:
-        return None
+        return None, None
     weight_map = document.get("weight_map")
     if not isinstance(weight_map, dict) or not weight_map:
         findings.append(
             Finding("weights-corrupt", FAIL, f"{contents.index} has no weight_map", AGAIN)
         )
-        return None
+        return None, None
     for name in set(map(str, weight_map.values())):
         if "/" in name or name in ("", ".", "..") or "\0" in name:
             findings.append(
@@ -229,8 +239,9 @@ def _wanted(contents: Contents, findings: list[Finding]) -> dict[str, str] | Non
                     AGAIN,
                 )
             )
-            return None
-    return {tensor: str(name) for tensor, name in weight_map.items()}
+            return None, None
+    promised = whole(mapping(document.get("metadata")).get("total_size"))
+    return {tensor: str(name) for tensor, name in weight_map.items()}, promised
 
 
 def _headers(folder: Path, names: Iterable[str], findings: list[Finding]) -> dict[str, Header]:

@@ -207,6 +207,19 @@ def test_a_drafter_with_a_vocabulary_of_its_own(
     assert all(said in one.seen for one in found)
 
 
+def test_an_index_of_another_revision_is_information(folder: Path) -> None:
+    """Tools write wrong sums, too: nothing is refused for it."""
+    index = folder / "model.safetensors.index.json"
+    document = json.loads(index.read_text())
+    for size, told in ((check(folder).bytes, 0), (1, 1), (None, 0), ("x", 0)):
+        write(index, {**document, "metadata": {"total_size": size}})
+        found = check(folder).findings
+        assert [one.level for one in found] == ["info"] * told
+        assert all("says 1 bytes" in one.seen for one in found)
+    write(index, {**document, "metadata": 7})
+    assert check(folder).findings == []
+
+
 @pytest.mark.slow
 def test_sixty_four_shards_are_quick(tmp_path: Path) -> None:
     """547 GB have 64 headers: 2 s is the promise from a cold NVMe, five times that a hard limit."""
