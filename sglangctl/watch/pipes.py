@@ -1,7 +1,8 @@
 """Pipes that CUDA makes for core dumps on demand, and that a process which is killed leaves.
 
-CUDA_ENABLE_USER_TRIGGERED_COREDUMP=1: `corepipe.cuda.HOST.PID` in the process's working folder (NVIDIA,
-cuda-gdb, GPU core dump support). Only the process itself removes its pipe.
+With CUDA_ENABLE_USER_TRIGGERED_COREDUMP=1 they are in the process's working folder: `corepipe_HOST_PID`, as
+driver 580 calls them (seen on an H200), or `corepipe.cuda.HOST.PID`, as SGLang does. Only the process itself
+removes its pipe.
 """
 
 from __future__ import annotations
@@ -13,7 +14,7 @@ import stat
 from sglangctl.proc import procfs
 from sglangctl.proc.mounts import Mounts
 
-NAME = re.compile(r"corepipe\.cuda\..{1,255}\.([1-9][0-9]{0,9})", re.DOTALL)
+NAME = re.compile(r"corepipe(?:\.cuda\..{1,255}\.|_.{1,255}_)([1-9][0-9]{0,9})", re.DOTALL)
 
 
 def working_folder(pid: int) -> str | None:

@@ -27,6 +27,7 @@ SERVES = ("serving", "ready", "degraded")
 HOLDER_GIB = 60
 TAKEN_GIB = 100
 UP_S = 240.0
+COREPIPE = re.compile(r"corepipe[._].+[._]([0-9]+)")
 FAULTY_S = 20
 """For the ranks of one arm, of which one does wrong."""
 CSV = "--format=csv,noheader,nounits"
@@ -394,8 +395,7 @@ def pipes(bench: Bench) -> set[int]:
         "systemctl", "show", "--value", "-p", "WorkingDirectory", UNIT
     ).stdout.strip()
     names = bench.host.exec("ls", folder).stdout.split()
-    found = {name.rpartition(".")[2] for name in names if name.startswith("corepipe.cuda.")}
-    return {int(pid) for pid in found}
+    return {int(name[1]) for name in map(COREPIPE.fullmatch, names) if name}
 
 
 @check(

@@ -20,16 +20,17 @@ def gone() -> int:
 
 
 def test_only_pipes_of_ended_processes_go(tmp_path: Path, gone: int) -> None:
-    mine, left = tmp_path / f"corepipe.cuda.h.{os.getpid()}", tmp_path / f"corepipe.cuda.a.b.{gone}"
-    for path in (mine, left):
-        os.mkfifo(path)
-    others = {f"corepipe.cuda.h.{gone}", f"corepipe.cuda.{gone}", "corepipe.cuda.h.x", "triton"}
+    mine = {f"corepipe.cuda.h.{os.getpid()}", f"corepipe_h_{os.getpid()}"}
+    left = {f"corepipe.cuda.a.b.{gone}", f"corepipe_vm_{gone}", f"corepipe_a_b.c_{gone}"}
+    for name in (*mine, *left):
+        os.mkfifo(tmp_path / name)
+    others = {f"corepipe.cuda.h.{gone}", f"corepipe_{gone}", "corepipe.cuda.h.x", "triton"}
     for name in others:
         (tmp_path / name).write_text("no pipe, or none of CUDA's")
-    (tmp_path / f"corepipe.cuda.link.{gone}").symlink_to(mine)
-    assert pipes.remove(str(tmp_path)) == [left.name]
+    (tmp_path / f"corepipe.cuda.link.{gone}").symlink_to(f"corepipe_h_{os.getpid()}")
+    assert pipes.remove(str(tmp_path)) == sorted(left)
     there = {path.name for path in tmp_path.iterdir()}
-    assert there == {mine.name, f"corepipe.cuda.link.{gone}", *others}
+    assert there == {*mine, f"corepipe.cuda.link.{gone}", *others}
     assert pipes.remove(str(tmp_path)) == []
 
 
