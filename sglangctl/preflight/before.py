@@ -51,6 +51,7 @@ def findings(engine: EngineConfig, facts: Mapping[str, Any], paths: Paths) -> li
             config,
             gpus.chosen(engine, facts),
             None if plan.get("refused") else fit.leaving(plan),
+            others[0] if others else {},
         ),
         *network.look(engine, facts),
         *host.look(engine, facts, paths, sum(sizes)),

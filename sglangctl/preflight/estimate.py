@@ -58,23 +58,25 @@ class Estimate:
     weights: int
     drafter: int
     cache: int
-    """For keys and values; negative: the weights do not fit."""
+    """For keys and values, the drafter's too; negative: the weights do not fit."""
     rest: int
     """For CUDA, NCCL and activations."""
     graphs: int = 0
     """Negative rest: graphs and CUDA alone are more than is left for them."""
     tokens: int | None = None
     """That the cache holds; None where a model keeps them in a way that is not known here."""
+    draft_cache: int = 0
+    """The drafter's part of the cache."""
 
     @property
     def fits(self) -> bool:
         return self.cache > 0
 
     def to_json(self) -> dict[str, Any]:
-        """As memory_taken.read has what was taken."""
+        """As memory_taken.read has what was taken: SGLang tells of the model, not of its drafter."""
         return {
-            "weights_gib": round((self.weights + self.drafter) / 1024, 3),
-            "cache_gib": round(self.cache / 1024, 3),
+            "weights_gib": round(self.weights / 1024, 3),
+            "cache_gib": round((self.cache - self.draft_cache) / 1024, 3),
             "graphs_gib": round(self.graphs / 1024, 3),
             "tokens": self.tokens,
         }
@@ -87,26 +89,28 @@ def of(
     config: Mapping[str, Any],
     total: int,
     free: int,
+    draft: Mapping[str, Any],
 ) -> Estimate:
     """
     + weights, drafter: bytes of the tensors in all files
-    + config: the model's config.json
+    + config, draft: config.json of the model, and of the drafter if there is one
     + total, free: MiB of the GPU with least
     """
     ranks = engine.tensor_parallel * engine.preflight.pipeline_parallel
     mine = _stored(config, weights) // ranks // MIB
-    draft = drafter // engine.tensor_parallel // MIB
+    drafts = drafter // engine.tensor_parallel // MIB
     captured = graphs(engine, config, total)
     fraction = engine.preflight.mem_fraction
     if fraction is None:
         fraction = 1 - reserve(chunk(engine, total), ranks, captured, total) / total if total else 0
     static = int((free - CONTEXT_MIB) * fraction)
-    cache = static - mine - draft
-    size = token_bytes(engine, config)
-    tokens = int(cache * MIB / size) if size and cache > 0 else None
+    cache = static - mine - drafts
+    size, beside = token_bytes(engine, config), token_bytes(engine, draft) or 0
+    tokens = int(cache * MIB / (size + beside)) if size and cache > 0 else None
     if engine.drafter is not None:
         captured *= OF_TWO
-    return Estimate(total, free, mine, draft, cache, free - static - captured, captured, tokens)
+    rest, theirs = free - static - captured, int((tokens or 0) * beside / MIB)
+    return Estimate(total, free, mine, drafts, cache, rest, captured, tokens, theirs)
 
 
 def reserve(tokens: int, ranks: int, graphs: int, total: int) -> float:

@@ -26,8 +26,10 @@ def look(
     config: Mapping[str, Any],
     gpus: Sequence[Mapping[str, Any]],
     leaving: Collection[int] | None,
+    draft: Mapping[str, Any],
 ) -> Iterator[Finding]:
     """
+    + draft: the drafter's config.json
     + sizes: bytes of the tensors of model and drafter; 0 where they are not known
     + gpus: the engine's, of the probe's document
     + leaving: pids that end with the switch; None: nobody knows (it is refused), so all count
@@ -43,7 +45,7 @@ def look(
         total, free = min(room, key=lambda one: one[1])
         drafter = sizes[1] if len(sizes) > 1 else 0
         yield from judge(
-            engine, estimate.of(engine, sizes[0], drafter, config, total, free), config
+            engine, estimate.of(engine, sizes[0], drafter, config, total, free, draft), config
         )
 
 
@@ -58,9 +60,9 @@ def expected(engine: EngineConfig, paths: Paths, gpus: Iterable[Gpu]) -> Estimat
     sizes = [one.model.bytes if one.model else 0 for one in looked]
     if not sizes or not sizes[0]:
         return None
-    config = configs.of(looked[0].model)
-    drafter = sizes[1] if len(sizes) > 1 else 0
-    return estimate.of(engine, sizes[0], drafter, config, total, total) if config else None
+    config, *others = [configs.of(one.model) for one in looked]
+    drafter, draft = (sizes[1], others[0]) if others else (0, {})
+    return estimate.of(engine, sizes[0], drafter, config, total, total, draft) if config else None
 
 
 def heads(engine: EngineConfig, config: Mapping[str, Any]) -> Iterator[Finding]:

@@ -33,7 +33,7 @@ ONE = replace(ENGINE, preflight=Preflight(mem_fraction=0.9))
 def judged(
     engine: EngineConfig, gib: float, config: dict[str, Any], **card: Any
 ) -> dict[str, Finding]:
-    found = list(fit.look(engine, [int(gib * GIB)], config, [{**CARD, **card}], {7}))
+    found = list(fit.look(engine, [int(gib * GIB)], config, [{**CARD, **card}], {7}, {}))
     return {one.id: one for one in found}
 
 
@@ -73,7 +73,7 @@ def test_ranks_share_heads_and_layers() -> None:
 def test_the_kimi_host_fits() -> None:
     """547 GB on eight cards of 97,887 MiB at 0.94, as it is served: 20 GiB for the cache."""
     engine = replace(ENGINE, tensor_parallel=8, preflight=Preflight(mem_fraction=0.94))
-    found = estimate.of(engine, 547 * 10**9, 0, KIMI, 97887, 97887)
+    found = estimate.of(engine, 547 * 10**9, 0, KIMI, 97887, 97887, {})
     assert found.fits and found.weights == 547 * 10**9 // 8 // 2**20
     assert 20 * 1024 < found.cache < 26 * 1024
     assert 300_000 < (found.tokens or 0) < 400_000
@@ -100,7 +100,7 @@ def test_what_stays_on_a_gpu_is_not_free() -> None:
     assert judged(ONE, 70, LLAMA, processes=[(7, 90000)])["gpu-memory"].level == "info"
     # Held by others, which is a finding of its own: it is not told twice.
     rows = [{**CARD, "processes": [(8, 90000)]}]
-    assert all(one.level == "info" for one in fit.look(ONE, [70 * GIB], LLAMA, rows, None))
+    assert all(one.level == "info" for one in fit.look(ONE, [70 * GIB], LLAMA, rows, None, {}))
 
 
 def test_a_context_that_does_not_fit() -> None:
@@ -115,24 +115,24 @@ def test_a_context_that_does_not_fit() -> None:
 @pytest.mark.parametrize(("ranks", "level"), [(8, None), (6, "fail"), (1, None)])
 def test_heads_that_the_ranks_cannot_share(ranks: int, level: str | None) -> None:
     engine = replace(ENGINE, tensor_parallel=ranks)
-    found = {one.id: one for one in fit.look(engine, [], KIMI, [], set())}
+    found = {one.id: one for one in fit.look(engine, [], KIMI, [], set(), {})}
     assert (found["model-heads"].level if found else None) == level
     shared = replace(engine, preflight=Preflight(attention_replicas=6))
     assert ranks != 6 or not list(fit.heads(shared, KIMI))
 
 
 def test_nothing_is_estimated_of_what_is_not_known() -> None:
-    assert not list(fit.look(ONE, [0], LLAMA, [CARD], set()))
-    assert not list(fit.look(ONE, [GIB], {}, [CARD], set()))
-    assert not list(fit.look(ONE, [GIB], LLAMA, [{"memory_total_mib": None}], set()))
-    assert not list(fit.look(ONE, [GIB], LLAMA, [], set()))
+    assert not list(fit.look(ONE, [0], LLAMA, [CARD], set(), {}))
+    assert not list(fit.look(ONE, [GIB], {}, [CARD], set(), {}))
+    assert not list(fit.look(ONE, [GIB], LLAMA, [{"memory_total_mib": None}], set(), {}))
+    assert not list(fit.look(ONE, [GIB], LLAMA, [], set(), {}))
 
 
 def test_sglangs_reserve_where_no_fraction_is_given() -> None:
     assert estimate.reserve(8192, 8, 1488, 97887) == 512 + 8192 * 1.5 + 1024 + 1488
     assert estimate.reserve(4096, 1, 496, 32607) == 512 + 4096 * 1.5 + 128 + 496
     assert estimate.reserve(1000, 1, 0, 81920) == 10 * 1024
-    found = estimate.of(ENGINE, 16 * GIB, GIB, LLAMA, 32607, 32607)
+    found = estimate.of(ENGINE, 16 * GIB, GIB, LLAMA, 32607, 32607, {})
     assert found.drafter == 1024 and 6.5 * 1024 < found.cache < 7 * 1024
 
 
@@ -174,8 +174,29 @@ def test_what_the_graphs_of_a_real_engine_took(drafter: Drafter | None, took_gb:
     EAGLE-3 drafter): graphs for 58 prefills, and for batches of up to 4."""
     settings = spec_of("flags: {cuda-graph-max-bs-decode: 4}").preflight
     engine = replace(ENGINE, tensor_parallel=2, drafter=drafter, preflight=settings)
-    found = estimate.of(engine, GIB, 0, LLAMA, 143771, 143771)
+    found = estimate.of(engine, GIB, 0, LLAMA, 143771, 143771, {})
     assert 0.6 < found.graphs / 1024 / took_gb < 1.1
+
+
+@pytest.mark.parametrize(
+    ("layers", "tokens", "cache_gib"), [(0, 880706, 26.88), (1, 825044, 25.18), (16, 428449, 13.08)]
+)
+def test_what_a_drafter_leaves_of_the_cache_of_a_real_engine(
+    layers: int, tokens: int, cache_gib: float
+) -> None:
+    """SGLang 0.5.16 on two H200s, without a drafter, with one of EAGLE-3 and with the model as its own
+    (STANDALONE); as the engine says it (docs/evidence/gpu-check.json)."""
+    model = {"num_hidden_layers": 16, "num_attention_heads": 16, "num_key_value_heads": 8}
+    model["hidden_size"] = 2048
+    weights = 1456 << 20
+    settings = spec_of("flags: {mem-fraction-static: 0.2}").preflight
+    engine = replace(ENGINE, tensor_parallel=2, preflight=settings)
+    draft = {**model, "num_hidden_layers": layers} if layers else {}
+    found = estimate.of(engine, weights, weights * layers // 16, model, 143771, 143771, draft)
+    assert found.tokens == pytest.approx(tokens, rel=0.02)
+    said = found.to_json()
+    assert said["cache_gib"] == pytest.approx(cache_gib, rel=0.02)
+    assert said["weights_gib"] == pytest.approx(0.71, rel=0.01)
 
 
 def test_the_graphs_are_a_part_of_what_is_left() -> None:
