@@ -171,12 +171,15 @@ def explained(result: Result) -> list[str]:
     return render.explain(result.engine, result.cause or "", result.evidence)
 
 
+PARTS = {"weights": "weights_gib", "key/value cache": "cache_gib", "graphs": "graphs_gib"}
+
+
 def memory_line(memory: Mapping[str, Any] | None) -> str | None:
     """What the engine took of each GPU, and in brackets what was estimated; None where it is not
     known, or nothing was estimated (a CPU)."""
     taken, estimated = (mapping((memory or {}).get(key)) for key in ("taken", "estimated"))
     parts = []
-    for label, key in (("weights", "weights_gib"), ("key/value cache", "cache_gib")):
+    for label, key in PARTS.items():
         found, wanted = number(taken.get(key)), number(estimated.get(key))
         if found is not None and wanted is not None:
             parts.append(f"{label} {found:.1f} GiB (estimated {wanted:.1f})")

@@ -86,10 +86,15 @@ def test_the_estimate_of_an_engine_that_runs(
 
 
 def test_the_line_for_people() -> None:
-    memory = {"taken": TAKEN, "estimated": {**TAKEN, "weights_gib": 63.7, "cache_gib": 21.8}}
+    memory = {
+        "taken": TAKEN,
+        "estimated": {**TAKEN, "weights_gib": 63.7, "cache_gib": 21.8, "graphs_gib": 1.45},
+    }
     assert results.memory_line(json.loads(json.dumps(memory))) == (
         "each GPU: weights 63.9 GiB (estimated 63.7), key/value cache 22.1 GiB (estimated 21.8), "
-        "361,000 tokens"
+        "graphs 1.8 GiB (estimated 1.4), 361,000 tokens"
     )
+    older = {**memory["estimated"], "graphs_gib": None}
+    assert "graphs" not in (results.memory_line({"taken": TAKEN, "estimated": older}) or "")
     for nothing in (None, {}, {"taken": TAKEN, "estimated": None}, {"taken": 3, "estimated": 4}):
         assert results.memory_line(nothing) is None
