@@ -108,6 +108,7 @@ def guard() -> None:
     report.GIVEN[:] = [one for one in given if one.partition("=")[0] in GIVEN]
     Plan.dry = bool(called_with("dry"))
     without_colour()
+    tell_before_asking()
     if hasattr(Host.connect, "__wrapped__"):
         return
     # Patched, because pyinfra calls nothing of ours before it connects to a host.
@@ -153,6 +154,25 @@ def parting(original: Callable[[Host], None]) -> Any:
             self.state.trigger_callbacks("host_disconnect", self)
 
     return disconnect
+
+
+def tell_before_asking() -> None:
+    """Have the end of the plan stand right above pyinfra's question: its own table and remarks, which
+    come before that, fill a terminal."""
+    # Not imported: it patches Python's own modules (gevent), and only its own process has it.
+    cli: Any = sys.modules.get("pyinfra_cli.cli")
+    original = getattr(cli, "_do_confirm", None)
+    if original is None or hasattr(original, "__wrapped__"):
+        return
+
+    @wraps(original)
+    def confirm(text: str) -> bool:
+        if text.startswith("Detected changes"):
+            Plan.print_all()
+        return bool(original(text))
+
+    cli._do_confirm = confirm
+    Plan.before_asking = True
 
 
 def without_colour() -> None:

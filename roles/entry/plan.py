@@ -103,7 +103,7 @@ def judge(
         return 1, ["sglang-plan: there is no plan, see the errors above"]
     if not operations:
         return 1, ["sglang-plan: no host was looked at (is the name after --limit right?)"]
-    lines = [f"{name}: {', '.join(hosts)}" for name, hosts in pending]
+    lines: list[str] = []
     failures = [
         escaped(f"{one['host']} will fail: {line}")
         for one in foreseen
@@ -117,5 +117,7 @@ def judge(
         return 1, lines
     lines += [f"{one}: a restart is due" for one in due]
     if pending or due:
-        return 2, [*lines, f"sglang-plan: {len(pending)} operations pending, {len(due)} due"]
+        operations = f"{len(pending)} operation{'' if len(pending) == 1 else 's'} pending"
+        named = "; ".join(name for name, _ in pending) or "none"
+        return 2, [*lines, f"sglang-plan: {operations} ({named}), {len(due)} due"]
     return 0, ["sglang-plan: nothing to do"]

@@ -61,9 +61,16 @@ CHOICES: dict[str, list[Choice]] = {}
 
 
 class Plan:
-    """Where the choices are told: at the very end of a dry run, else before pyinfra asks."""
+    """Where the choices are told: at the very end of a dry run, else right before pyinfra asks, or, where
+    that cannot be had, at the end of each host's preparation."""
 
     dry = False
+    before_asking = False
+
+    @staticmethod
+    def print_all() -> None:
+        for name in CHOICES:
+            print_plan(name)
 
 
 def print_plan(host: str) -> None:

@@ -16,6 +16,8 @@ from sglangctl.util.values import text as as_text
 
 WIDTH = 240
 """Of what failed: a log line can have kilobytes."""
+ALLOWED = "allowed by: "
+"""Before the remedy of a refusal: see sglangctl/free/text.py."""
 DEPLOY = "pyinfra inventory.py deploys/{}.py --limit {}"
 
 
@@ -106,6 +108,9 @@ def way_back(failure: Failure, down: Sequence[str]) -> str:
     given = [word for one in failure.given for word in ("--data", one)]
     deploy = " ".join([DEPLOY.format(failure.deploy, failure.host), *map(shlex.quote, given)])
     again = failure.deploy in ("stop", "remove")
+    allowed = allowed_by(failure)
+    if allowed and not failure.touched:
+        return f"none is needed; {allowed}, then: {deploy}"
     if again or (failure.deploy == "rollback" and not failure.touched):
         return f"again: {deploy}"
     if not failure.touched or failure.deploy == "collective":
@@ -126,6 +131,13 @@ def way_back(failure: Failure, down: Sequence[str]) -> str:
     if back:
         return DEPLOY.format("rollback", failure.host)
     return f"there is no release before this one; fix it, then: {deploy}"
+
+
+def allowed_by(failure: Failure) -> str:
+    """What would end who is in the way: a command of the host, or what the inventory can say."""
+    lines = (line for message in failure.messages[:1] for line in message.splitlines())
+    found = next((line.partition(ALLOWED)[2] for line in lines if ALLOWED in line), "")
+    return found.replace("on the host: ", f"on {failure.host}: ", 1)
 
 
 def one_by_one(names: Sequence[str]) -> str:

@@ -69,8 +69,7 @@ class Report(BaseStateCallback):
         """Write it, once, and print the last screen of the hosts that failed."""
         atexit.unregister(self.finish)
         if choice.Plan.dry:
-            for name in choice.CHOICES:
-                choice.print_plan(name)
+            choice.Plan.print_all()
         if not (self.state.is_executing or failing.MESSAGES or choice.Plan.dry):
             return  # whoever was asked has said no
         for host in self.state.inventory:

@@ -67,7 +67,7 @@ def choose(desired: DesiredHost) -> None:
     found = [choice_of(engine, desired.managed, facts, host.name) for engine in desired.engines]
     found += gone.choices(desired.gone, desired.engines, desired.spec.prune, facts, host.name)
     choice.CHOICES[host.name] = found
-    if state.check_for_changes and not choice.Plan.dry:
+    if state.check_for_changes and not (choice.Plan.dry or choice.Plan.before_asking):
         choice.print_plan(host.name)
     for one in found:
         tell_plan(host=host.name, choice=asdict(one))

@@ -6,19 +6,20 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from roles.engine.desired import DesiredEngine, changed_against_live
-from roles.host.managed import Managed, changes
+from roles.host.managed import Change, Managed, changes
 from roles.remote.snapshot import JSON, engine_facts, releases
 from roles.report.choice import DUE, REPAIR, REPLACE, RESTART, START, STAYS, Choice
 from roles.switch.blockers import blockers
 from roles.switch.decision import decision_of, side_of, watch_reasons_of
 from roles.switch.drift import drift
 from roles.switch.ending import ending
-from roles.switch.values import values
+from roles.switch.values import FOLLOWS, WIDTH, of_manifest, values
 from sglangctl.diagnosis.outcomes import ORDER
 from sglangctl.engine import deleted_log
 from sglangctl.switch.cutover import Cutover
 from sglangctl.systemd.unit import UP
 from sglangctl.systemd.unit_names import SWITCH_DROP_IN
+from sglangctl.util.terminal import cut
 from sglangctl.util.values import mapping, number
 
 
@@ -38,7 +39,7 @@ def choice_of(engine: DesiredEngine, managed: Sequence[Managed], facts: JSON, ho
     runs = (about.get("unit") or {}).get("ActiveState") in UP
     live = releases(facts, engine.name).get("current")
     changed = changed_against_live(engine, facts) if live is not None else []
-    reasons = values(changed) or list(decision.reasons)
+    reasons = reasons_of(engine, facts, changed) or list(decision.reasons)
     ends, own = ending(engine, facts)
     action = REPLACE if ends else RESTART if runs or own else START
     was = engine_facts(facts, engine.spec.was or "")
@@ -60,6 +61,18 @@ def choice_of(engine: DesiredEngine, managed: Sequence[Managed], facts: JSON, ho
         notes=notes,
         fails=tuple(text for one in blockers(facts, engine) for text in one.splitlines()[:1]),
     )
+
+
+def reasons_of(engine: DesiredEngine, facts: JSON, changed: Sequence[Change]) -> list[str]:
+    """The values that changed, those that follow from others left out; and that somebody did it by hand,
+    where the live release is the wanted one."""
+    found = values(changed)
+    file = engine.live_files["manifest.json"]
+    found = [*of_manifest(facts["files"].get(file.path) or {}, file.content), *found]
+    told = [one for one in found if not one.startswith(FOLLOWS)]
+    if releases(facts, engine.name).get("current") == engine.release.digest:
+        return [f"edited by hand: {one}" if "missing" not in one else one for one in told or found]
+    return told or found
 
 
 def gated(engine: DesiredEngine, facts: JSON) -> bool:
@@ -112,12 +125,21 @@ def notes_of(engine: DesiredEngine, facts: JSON) -> tuple[str, ...]:
 
 
 def beside(plan: JSON) -> list[str]:
-    """Whoever is on the GPUs of an engine that stays, and may not be ended."""
-    found = []
+    """Whoever is on the GPUs of an engine that stays, and may not be ended: one line each remedy. Not
+    the remedy of a switch, which stops the engine too."""
+    found: dict[str, list[JSON]] = {}
     for one in plan.get("refused") or []:
-        pid = "" if one.get("pid") is None else f" (pid {one['pid']})"
-        found.append(
-            f"{one.get('who')}{pid} is on its GPUs too, and left alone ({one.get('reason')}). "
-            f"To end it: {one.get('allow')}"
-        )
-    return found
+        found.setdefault(str(one.get("unit") or one.get("allow")), []).append(one)
+    return [line for several in found.values() for line in alone(several)]
+
+
+def alone(several: Sequence[JSON]) -> list[str]:
+    first, pids = several[0], [str(one["pid"]) for one in several if one.get("pid") is not None]
+    who = (
+        f"{cut(str(first.get('who')), WIDTH)} (pid {', '.join(pids)})" if pids else first.get("who")
+    )
+    unit = str(first.get("unit") or "")
+    end = f"systemctl stop {unit}" if unit.endswith(".service") else f"kill {' '.join(pids)}"
+    known = unit.endswith(".service") or pids
+    remedy = f". To end that alone, on the host: {end}" if known else ""
+    return [f"{who} is on its GPUs too, and left alone ({first.get('reason')}){remedy}"]

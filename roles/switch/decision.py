@@ -75,7 +75,7 @@ def decide(
     elif live != wanted:
         reasons.append(f"{', '.join(changed_files) or 'the release'} changed")
     elif changed_files:
-        reasons.append(f"{', '.join(changed_files)} of the live release was edited")
+        reasons.append(f"{', '.join(changed_files)} of the live release was edited or is missing")
     elif unit_differs:
         reasons.append("the unit in /etc/systemd/system was edited")
     if state.get("phase") == "switching":

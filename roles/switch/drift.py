@@ -88,7 +88,9 @@ def drift(engine: DesiredEngine, facts: JSON) -> Drift:
     if moves:
         told.append(f"{'; '.join(values(moves))}: the unit is written, no restart")
     elif edited is not None and not restarts(edited):
-        what = "is missing" if edited.why == MISSING else f"was edited ({edited.why})"
+        what = (
+            "is missing" if edited.why == MISSING else f"was edited ({'; '.join(values([edited]))})"
+        )
         told.append(f"{engine.spec.unit} {what}: write it, no restart")
     if (about.get("unit") or {}).get("NeedDaemonReload") == "yes":
         told.append(f"systemd has not read {engine.spec.unit} since it changed: reload, no restart")

@@ -66,7 +66,7 @@ def _lines(plan: Plan) -> Iterator[str]:
     about = where(plan)
     if plan.refused:
         why = f"{about} cannot be freed while systemd does not answer"
-        why = why if plan.blind else f"processes that may not be ended use {about}"
+        why = why if plan.blind else f"{_first(plan)} may not be ended, and uses {about}"
         yield f"refused, nothing is changed: {why}"
         shown = plan.refused[:SHOWN]
         for refusal, after in zip(shown, [*shown[1:], None]):
@@ -88,6 +88,15 @@ def _lines(plan: Plan) -> Iterator[str]:
     yield from _more(plan.kept)
     for note in plan.notes:
         yield f"note: {note}"
+
+
+def _first(plan: Plan) -> str:
+    """Who is in the way; of several the first."""
+    first = plan.refused[0]
+    pid = [] if first.pid is None else [f"pid {first.pid}"]
+    more = [f"and {len(plan.refused) - 1} more"] if len(plan.refused) > 1 else []
+    about = ", ".join([*pid, *more])
+    return short(first.who) + (f" ({about})" if about else "")
 
 
 def _more(found: Sequence[object]) -> Iterator[str]:

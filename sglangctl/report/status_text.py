@@ -13,6 +13,7 @@ from sglangctl.util.values import number
 
 HEAD = ("ENGINE", "STATE", "SINCE (UTC)", "PORT", "MODEL", "RELEASE", "PROOF")
 WIDEST_MODEL = 32
+STEP = "next step: "
 FRESH_S = 5.0
 """A reading that is older than this carries its age."""
 COLOURS = {"ready": 32, "serving": 32, "degraded": 33, "failed": 31, "unresponsive": 31}
@@ -102,7 +103,14 @@ def below(one: EngineStatus, details: bool) -> list[str]:
         shown += [f"{one.name}: {why}", *deciding(one), *command_of(step), f"  {step}"]
     elif one.outcome not in ("pending", "ready", "serving", None) and not down(one):
         shown += [f"{one.name}: {one.outcome}", *deciding(one)]
-    notes = [f"  note: {escaped(note)}" for note in (*instead(one), *one.notes)]
+    told = list(one.notes)
+    if not shown and any(note.startswith(STEP) for note in told):
+        # What systemd says of its failure, and what to do: see report/status.py, reasons.
+        at = next(at for at, note in enumerate(told) if note.startswith(STEP))
+        why, step = told[max(0, at - 1)], told[at]
+        shown = [f"{one.name}: {escaped(why)}", f"  {escaped(step)}"]
+        told = [note for note in told if note not in (why, step)]
+    notes = [f"  note: {escaped(note)}" for note in (*instead(one), *told)]
     wrong = bool(shown or notes)
     if wrong and not shown:
         shown = [f"{one.name}: {state(one)}"]

@@ -127,7 +127,10 @@ def restarted(times: int | None) -> str:
 
 def next_try(restarts: float | None, tries: float | None, retry: str | None) -> str:
     """`systemd tries again (2 of 3, 10s after its end)`, of a unit in auto-restart."""
-    parts = [] if restarts is None or not tries else [f"{restarts + 2:.0f} of {tries:.0f}"]
+    count = 0.0 if restarts is None else restarts + 2
+    if tries and count > tries:
+        return "systemd tries once more at most"
+    parts = [] if restarts is None or not tries else [f"{count:.0f} of {tries:.0f}"]
     parts += [f"{escaped(retry)} after its end"] if retry else []
     return "systemd tries again" + (f" ({', '.join(parts)})" if parts else "")
 

@@ -20,6 +20,7 @@ from sglangctl.state.paths import NAME, Paths
 from sglangctl.switch.step import Say, Step, quiet
 from sglangctl.switch.stop import stop, stop_by_name
 from sglangctl.systemd import systemctl
+from sglangctl.systemd.unit import find
 from sglangctl.systemd.unit_names import RESUME, watch_unit
 from sglangctl.util.errors import Failed
 from sglangctl.util.terminal import escaped
@@ -172,6 +173,7 @@ def ran_before(name: str, paths: Paths) -> list[str]:
         f"{one['unit']} ran before it ({one['active_state']}, {one['unit_file_state']}): "
         f"systemctl enable --now {one['unit']}"
         for one in (state.foreign if state else ())
+        if find(str(one["unit"])) is not None  # another deploy may have removed it since
     ]
 
 

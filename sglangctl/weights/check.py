@@ -249,7 +249,7 @@ def _headers(folder: Path, names: Iterable[str], findings: list[Finding]) -> dic
         try:
             return safetensors.read(folder / name)
         except Damaged as error:
-            return Finding("weights-corrupt", FAIL, f"{shown(name)}: {error}", AGAIN)
+            return Finding("weights-corrupt", FAIL, f"{shown(str(folder / name))}: {error}", AGAIN)
         except OSError as error:
             return access.refusal(folder / name, error)
 

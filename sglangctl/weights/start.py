@@ -43,6 +43,6 @@ def why(engine: EngineConfig, unit: Unit, paths: Paths) -> Why | None:
     fix = wrong[0].fix or "put the files right"
     return Why(
         f"{engine.unit} was not started, its model is not complete: {wrong[0].seen}{more}",
-        f"{fix}; then: systemctl start {engine.unit}; all faults: sglangctl weights --engine "
-        f"{engine.name}",
+        f"{fix}; then: systemctl reset-failed {engine.unit} && systemctl start {engine.unit}; all faults: "
+        f"sglangctl weights --engine {engine.name}",
     )

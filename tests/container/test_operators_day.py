@@ -186,10 +186,13 @@ def test_an_engine_that_was_started_by_hand_is_named_and_left(day: Day) -> None:
     try:
         day.until("curl -sf http://127.0.0.1:30077/health")
         notes = day.plan(chat=CHAT, embed=EMBED)["chat"]["notes"]
-        assert any("is on its GPUs too" in note and "To end it: " in note for note in notes), notes
+        assert any("is on its GPUs too" in note and ": kill " in note for note in notes), notes
         day.host.exec("systemctl", "stop", "sglang-chat.service")
         last = day.fails(chat=CHAT, embed=EMBED)
-        assert "nothing was changed" in last["serves now"], last
+        assert (
+            "launch_server" in last["what failed"] and "nothing was changed" in last["serves now"]
+        )
+        assert "sglangctl free chat --policy engines, then: " in last["way back"]
     finally:
         day.host.exec("bash", "-c", "kill -9 -- -$(cat /run/by-hand)")
     day.deploys(chat=CHAT, embed=EMBED)

@@ -45,6 +45,16 @@ def test_a_heading_takes_its_first_line_along() -> None:
     assert "prot: typo" in told(wrong)[0]
 
 
+def test_what_would_end_who_is_in_the_way_is_the_way_back() -> None:
+    refused = "chat: refused: python (pid 7) uses GPU 0 of chat\n  7 python\n    allowed by: {}"
+    by_command = refused.format("on the host: sglangctl free chat --policy engines")
+    failure = replace(FAILED, messages=[by_command], touched=False)
+    assert "python (pid 7)" in told(failure)[0]
+    assert "on gpu1: sglangctl free chat --policy engines, then: pyinfra" in told(failure)[2]
+    by_inventory = refused.format("no policy ends it: `was: embed`, or --data prune=yes")
+    assert "`was: embed`" in told(replace(failure, messages=[by_inventory]))[2]
+
+
 def test_what_a_host_says_cannot_write_to_the_terminal() -> None:
     hostile = replace(FAILED, messages=["\x1b[2J"], engines=engine(active="\x1b]0;x\x07"))
     assert not any("\x1b" in line or "\x07" in line for line in told(hostile))
@@ -58,6 +68,10 @@ def test_what_a_host_says_cannot_write_to_the_terminal() -> None:
         (
             {"sub": "auto-restart", "restarts": 0, "tries": 3, "retry": "10s"},
             ["no engine of ours", "systemd tries again (2 of 3, 10s after its end)"],
+        ),
+        (
+            {"sub": "auto-restart", "restarts": 2, "tries": 3, "retry": "10s"},
+            ["no engine of ours", "systemd tries once more at most"],
         ),
         ({"active": "activating", "sub": "auto-restart", "restarts": "x"}, ["tries again"]),
         ({"since": 1e300}, ["an unknown time"]),

@@ -9,12 +9,12 @@ import pytest
 from roles.engine.desired import DesiredEngine, desired_engine
 from roles.host.managed import Change
 from roles.report import choice
-from roles.switch.choosing import choice_of
+from roles.switch.choosing import beside, choice_of
 from roles.switch.decision import decision_of
 from roles.switch.operations import measured_before
 from roles.switch.values import of_diff, values
 from tests.support.host_facts import facts_of
-from tests.support.inventory_case import engine
+from tests.support.inventory_case import engine, engine_text, load, only
 
 WANTED = desired_engine(engine())
 
@@ -119,7 +119,9 @@ def test_a_stranger_on_the_gpus_of_an_engine_that_stays_is_named() -> None:
     found = chosen(facts)
     assert found.action == choice.STAYS
     (note,) = found.notes
-    assert "python3 (pid 42) is on its GPUs too" in note and note.endswith("To end it: free e")
+    assert "python3 (pid 42) is on its GPUs too" in note
+    # Not `allow`: that is what a switch would need, and it stops the engine that serves.
+    assert note.endswith("To end that alone, on the host: kill 42")
     facts["engines"][WANTED.name]["unit"]["ActiveState"] = "failed"
     assert chosen(facts).notes == (), "the preflight fails the host for it"
 
@@ -203,3 +205,63 @@ def test_the_plan_says_that_what_is_replaced_is_measured(
     lines = measured_before(ACCEPTED, facts)
     assert len(lines) == told and all("at most 50 s" in line for line in lines)
     assert measured_before(WANTED, facts) == []
+
+
+def test_processes_of_one_stranger_are_one_note() -> None:
+    """Its engine has a scheduler and a detokenizer on the GPU, too."""
+    by_hand = [{"who": "x", "pid": pid, "allow": "free e", "reason": "r"} for pid in (7, 8)]
+    of_unit = [{"who": "y", "pid": 9, "unit": "their.service", "allow": "free e", "reason": "r"}]
+    session = [{"who": "z", "pid": 5, "unit": "session-1.scope", "allow": "a", "reason": "r"}]
+    one, two, three = beside({"refused": [*by_hand, *of_unit, *session]})
+    assert "(pid 7, 8)" in one and one.endswith("kill 7 8")
+    assert two.endswith("systemctl stop their.service")
+    assert three.endswith("kill 5"), "somebody's login is not ended for it"
+    (unseen,) = beside({"refused": [{"who": "systemd", "allow": "x", "reason": "r"}]})
+    assert "To end" not in unseen
+
+
+def text_of(facts: dict[str, Any], wanted: DesiredEngine, **other: str) -> dict[str, Any]:
+    """The live release with other lines in files: name -> (text, its other text)."""
+    for name, text in other.items():
+        path = f"{wanted.spec.current}/{name.replace('_', '.')}"
+        facts["files"][path] = {**facts["files"][path], "sha256": "0" * 64, "text": text}
+    return facts
+
+
+def test_what_follows_from_another_value_is_no_reason_beside_it() -> None:
+    """model.path is also among the mounts of the unit, and a version in each path of its environment."""
+    (spec,) = only(load(engine_text("", "{path: /models/old}"))).spec.engines  # type: ignore[union-attr]
+    facts = facts_of(desired_engine(spec))
+    assert chosen(facts).reasons == (
+        "model-path /models/old -> /m",
+        "served-model-name old -> m",
+    )
+    facts = facts_of(desired_engine(engine("version: 0.5.16")))
+    assert chosen(facts).reasons == ("version 0.5.16 -> 0.5.23",)
+    facts = facts_of(desired_engine(engine("install: {python: python3.12}")))
+    assert "environment changed" in chosen(facts).reasons[0] and len(chosen(facts).reasons) == 1
+
+
+def test_what_somebody_edited_is_called_that() -> None:
+    text = WANTED.live_files["engine.yaml"].masked
+    facts = text_of(facts_of(WANTED), WANTED, engine_yaml=f"{text}log-level: debug\n")
+    assert chosen(facts).reasons == ("edited by hand: log-level debug (removed)",)
+    facts = facts_of(WANTED)
+    facts["files"][f"{WANTED.spec.current}/engine.yaml"] = {"kind": "absent"}
+    assert chosen(facts).reasons == ("engine.yaml is missing",)
+
+
+def test_an_edited_unit_is_told_by_its_values() -> None:
+    unit = WANTED.installed_unit({})
+    text = unit.masked.replace("RestartSec=10", "RestartSec=77")
+    facts = facts_of(WANTED)
+    facts["files"][unit.path] = {**facts["files"][unit.path], "sha256": "0" * 64, "text": text}
+    assert "RestartSec 77 -> 10" in chosen(facts).reasons[0]
+
+
+def test_of_a_command_line_only_the_other_words_are_told() -> None:
+    diff = [
+        "-ExecStart=/opt/sglang/venvs/a/bin/python -m x --old 1",
+        "+ExecStart=/opt/sglang/venvs/b/bin/python -m x --new",
+    ]
+    assert of_diff(diff) == ["ExecStart --old 1 -> --new"]

@@ -69,7 +69,7 @@ def test_stopped_disabled_edited_and_not_reloaded() -> None:
 
 def test_an_edited_live_release_is_a_reason() -> None:
     assert decide(RUNNING, LIVE, ["nccl.env"], False).reasons == (
-        "nccl.env of the live release was edited",
+        "nccl.env of the live release was edited or is missing",
     )
 
 
@@ -149,7 +149,9 @@ def test_a_converged_host_needs_neither_switch_nor_restart() -> None:
 def test_an_edited_file_and_unit_are_found_on_the_host() -> None:
     facts = host(WANTED)
     facts["files"][f"{WANTED.spec.current}/nccl.env"]["sha256"] = "0" * 64
-    assert decision_of(WANTED)(facts).reasons == ("nccl.env of the live release was edited",)
+    assert decision_of(WANTED)(facts).reasons == (
+        "nccl.env of the live release was edited or is missing",
+    )
     facts = host(WANTED)
     facts["files"][WANTED.installed_unit({}).path]["sha256"] = "0" * 64
     (reason,) = decision_of(WANTED)(facts).reasons

@@ -96,7 +96,7 @@ def test_a_refusal_says_who_why_and_the_exact_line_that_would_allow_it() -> None
     assert (refusal.pid, refusal.allow) == (41, f"{FREE} --policy engines")
     lines = plan_lines(made)
     assert lines[0] == (
-        "refused, nothing is changed: processes that may not be ended use GPUs 0, 1 of kimi"
+        "refused, nothing is changed: title of 41 (pid 41) may not be ended, and uses GPUs 0, 1 of kimi"
     )
     assert "  41 title of 41 (engine, GPU 0): made up as engine" in lines
     assert f"    allowed by: {FREE} --policy engines" in lines

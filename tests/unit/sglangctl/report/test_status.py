@@ -229,6 +229,7 @@ def test_a_unit_that_never_had_a_program(host: Host, capsys: pytest.CaptureFixtu
     assert code == 1 and one["outcome"] == "failed" and one["start"] is None
     code, shown = text(capsys)
     assert code == 1 and "203/EXEC" in shown and "next step: deploy again" in shown
+    assert "note: " not in shown, "the deciding line is none"
     host.unit = unit("activating", "auto-restart", "exit-code", "bb", 2, exit_status=217)
     code, shown = text(capsys)
     assert code == 1 and "217/USER" in shown and "systemd starts it again" in shown

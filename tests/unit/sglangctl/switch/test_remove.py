@@ -10,13 +10,14 @@ from pathlib import Path
 
 import pytest
 
-from sglangctl.state import ownership
+from sglangctl.state import ownership, release
 from sglangctl.state.config import ConfigError
 from sglangctl.state.files import link_atomic
 from sglangctl.state.paths import Paths
 from sglangctl.switch import forecast, remove
 from sglangctl.util.errors import Failed
 from tests.support.unit_files import OURS, make
+from tests.support.units import unit
 
 
 def calls(paths: Paths) -> str:
@@ -180,3 +181,16 @@ def test_only_users_that_were_written_down_are_removed(tmp_path: Path) -> None:
     (paths.users / "no-such-user").write_text("no-such-user:x:1:1:::\n")
     (paths.users / "daemon").write_text("")
     assert ownership.users(paths) == []
+
+
+def test_only_what_is_still_there_is_named_as_a_way_back(
+    paths: Paths, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """An engine that a deploy has removed since (`prune`) has no unit to be enabled."""
+    ran = {"active_state": "active", "unit_file_state": "enabled"}
+    foreign = tuple({"unit": f"{name}.service", **ran} for name in ("vllm", "pruned"))
+    paths.engine_state("tiny").mkdir(parents=True)
+    release.write_state("tiny", release.State("live", foreign=foreign), paths)
+    monkeypatch.setattr(remove, "find", lambda name: unit() if "vllm" in name else None)
+    (line,) = remove.ran_before("tiny", paths)
+    assert line.endswith("systemctl enable --now vllm.service")
