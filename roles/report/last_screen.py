@@ -18,6 +18,8 @@ WIDTH = 240
 """Of what failed: a log line can have kilobytes."""
 ALLOWED = "allowed by: "
 """Before the remedy of a refusal: see sglangctl/free/text.py."""
+LEFT_ALONE = "what runs now was left alone"
+"""Last line of a failure before anything of the live engine, or of what it replaces, was stopped."""
 DEPLOY = "pyinfra inventory.py deploys/{}.py --limit {}"
 
 
@@ -79,8 +81,14 @@ def serving(failure: Failure) -> str:
     again = others(failure)
     parts = [*again, *(of_engine(one) for one in failure.engines)]
     if not again and not any(serves(one) for one in failure.engines):
-        parts.insert(0, "no engine of ours")
+        alone = left_alone(failure)
+        parts.insert(0, "what served before was left alone" if alone else "no engine of ours")
     return "; ".join(parts)
+
+
+def left_alone(failure: Failure) -> bool:
+    """Whether it failed before the switch: another team's service on the GPUs serves on."""
+    return any(message.rstrip().endswith(LEFT_ALONE) for message in failure.messages[:1])
 
 
 def others(failure: Failure) -> list[str]:
@@ -93,7 +101,7 @@ def of_engine(engine: JSON) -> str:
     if serves(engine):
         return f"{name} since {since}"
     state = f"{engine.get('active') or 'unknown'}/{engine.get('sub') or 'unknown'}"
-    text = f"{name} is {state} since {since}"
+    text = f"{name} is {state}" + (f" since {since}" if engine.get("since") is not None else "")
     if engine.get("sub") == "auto-restart":
         tried, limit = number(engine.get("restarts")), number(engine.get("tries"))
         again = render.next_try(tried, limit, as_text(engine.get("retry")))
@@ -130,7 +138,9 @@ def way_back(failure: Failure, down: Sequence[str]) -> str:
         return f"on {failure.host}: {one_by_one(back)}"  # the deploy would take all of them back
     if back:
         return DEPLOY.format("rollback", failure.host)
-    return f"there is no release before this one; fix it, then: {deploy}"
+    alone = left_alone(failure)
+    why = f"none is needed: {LEFT_ALONE}" if alone else "there is no release before this one"
+    return f"{why}; fix it, then: {deploy}"
 
 
 def allowed_by(failure: Failure) -> str:

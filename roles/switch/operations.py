@@ -17,6 +17,7 @@ from roles.remote.operation import Commands, operation, planned, read, show, wil
 from roles.remote.over_link import over_link
 from roles.remote.program import PYTHON
 from roles.remote.snapshot import JSON, engine_facts, forget, releases
+from roles.report.last_screen import LEFT_ALONE
 from roles.report.result import BACK, FALLBACKS, SWITCHES, keep, record
 from roles.switch.blockers import blockers
 from roles.switch.decision import Decide, Decision
@@ -101,7 +102,7 @@ def possible(engine: DesiredEngine, decide: Decide, request: JSON) -> Commands:
     if not found:
         host.noop(f"nothing is in the way of {engine.name}")
         return
-    yield will_fail("\n".join([*found, "what runs now was left alone"]))
+    yield will_fail("\n".join([*found, LEFT_ALONE]))
 
 
 @operation()

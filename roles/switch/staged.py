@@ -16,6 +16,7 @@ from roles.remote.operation import Commands, operation, read, show
 from roles.remote.shape import PREFLIGHT, WrongShape, check, parsed
 from roles.remote.snapshot import JSON, releases
 from roles.remote.steps import signs_of_life
+from roles.report.last_screen import LEFT_ALONE
 from roles.switch.decision import Decide
 from roles.switch.values import of_diff
 from sglangctl.diagnosis.finding import FAIL, INFO, Finding
@@ -24,7 +25,6 @@ from sglangctl.preflight.text import sentence
 
 WAIT_S = LIMIT_S + 180.0
 """For systemd to start and end it, beside its own limit."""
-LEFT_ALONE = "what runs now was left alone"
 
 
 @operation()

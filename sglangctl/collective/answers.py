@@ -12,6 +12,7 @@ from typing import Any
 
 from sglangctl.collective.arms import SIZES, Arm
 from sglangctl.systemd.confined import Ended
+from sglangctl.util import site_reports
 from sglangctl.util.terminal import escaped
 from sglangctl.util.values import json_object, mapping, number, text, whole
 
@@ -192,4 +193,4 @@ def _objects(answers: bytes) -> Iterable[dict[str, Any]]:
 def _printed(stderr: bytes) -> list[str]:
     """The last lines, each of a length that can be worked with."""
     end = stderr[-MOST_BYTES:].decode("utf-8", "replace")
-    return [line for line in end.splitlines() if line.strip()][-200:]
+    return [line for line in site_reports.without(end.splitlines()) if line.strip()][-200:]

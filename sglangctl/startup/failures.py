@@ -13,6 +13,7 @@ from dataclasses import dataclass, replace
 
 from sglangctl.diagnosis.classify import Context, LineCause, classify, deeds
 from sglangctl.startup.loglines import LINE_LIMIT, Line
+from sglangctl.util import site_reports
 
 RECENT_S = 120.0
 """A candidate older than this, before the failure, is not its cause (the longest seen between
@@ -31,9 +32,6 @@ _TERMINATED = re.compile(
 _BIND = ("error while attempting to bind on address", "could not bind on any address out of")
 """Of Python's asyncio; the second from 3.13 on, for an address that is not this host's."""
 _CODE = re.compile(r"Exit code: (-?\d{1,9})\s*")
-_SITE = re.compile(r"^Error processing line \d+ of \S+\.pth:")
-_SITE_LINES = 16
-"""Python's own report of a .pth file that it cannot use, to "Remainder of file ignored"."""
 _DECIDING = re.compile(
     r"\b(?:fatal|error|Error|failed|cannot|can't|could not|not found|No such|denied|invalid|unsupported"
     r"|Unsupported|refused|mismatch|missing|undefined)\b"
@@ -195,13 +193,13 @@ class Failures:
 
     def _site(self, text: str) -> bool:
         """Whether the line belongs to the report of a .pth file: Python goes on without it."""
-        if _SITE.match(text):
-            self._site_left = _SITE_LINES
+        if site_reports.BEGIN.match(text):
+            self._site_left = site_reports.LINES
             return True
         if not self._site_left:
             return False
         self._site_left -= 1
-        return text[:2] == "  " or text == "Remainder of file ignored"
+        return text[:2] == "  " or text == site_reports.END
 
     def _begin(self, text: str, rank: str | None) -> None:
         """A traceback begins, of its own or as the next link of a chain."""

@@ -24,7 +24,7 @@ from sglangctl.sgl_kernel.library.translations import (
 )
 from sglangctl.sgl_kernel.venv import Torch, Venv
 from sglangctl.systemd import confined
-from sglangctl.util import os_errors
+from sglangctl.util import os_errors, site_reports
 from sglangctl.util.values import json_object
 
 TIMEOUT_S = 300.0
@@ -221,6 +221,7 @@ def _text(value: object) -> str | None:
 
 def _telling(stderr: str) -> tuple[str, ...]:
     """The lines worth keeping: errors first, at most 12, each cut to 400 characters."""
-    lines: Sequence[str] = [line.rstrip() for line in stderr.splitlines() if line.strip()]
+    own = site_reports.without(stderr.splitlines())
+    lines: Sequence[str] = [line.rstrip() for line in own if line.strip()]
     errors = [line for line in lines if re.search(r"Error|error|cannot|CRITICAL|fault", line)]
     return tuple(line[:400] for line in (errors or lines)[-12:])

@@ -127,6 +127,17 @@ def test_what_others_ran_before_serves_again() -> None:
     assert "no engine of ours" in told(nothing)[1] and "no release before" in told(nothing)[2]
 
 
+def test_what_failed_before_the_switch_stopped_nothing_of_others() -> None:
+    """Seen on two H200s: vLLM served on, and "no engine of ours" was all that was said."""
+    alone = f"the engine cannot be imported: no gguf\n{last_screen.LEFT_ALONE}"
+    first = replace(FAILED, messages=[alone], engines=engine(active="inactive", sub="dead"))
+    _, now, way, _ = told(first)
+    assert "what served before was left alone; chat is inactive/dead" in now
+    assert "no engine of ours" not in now and "since" not in now
+    assert "none is needed: what runs now was left alone" in way and "no release before" not in way
+    assert "deploys/rollback.py" in told(replace(first, before=["chat"]))[2]
+
+
 def test_nothing_was_begun() -> None:
     before = told(replace(FAILED, touched=False, engines=None))
     assert "nothing was changed" in before[1] and "none is needed" in before[2]

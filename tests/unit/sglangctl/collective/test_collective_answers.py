@@ -106,6 +106,15 @@ def test_what_is_not_right(stdout: bytes, code: int | None, outcome: str, words:
     assert found.evidence == ("no room",)
 
 
+def test_what_python_says_of_a_pth_file_is_no_evidence() -> None:
+    """Of two H200s, where nothing else was printed: it stood below a rank that hung."""
+    noise = b"Error processing line 1 of /v/site-packages/x.pth:\n\n  ImportError: No module\n\n"
+    noise += b"Remainder of file ignored\n"
+    hung = BEGUN + world(CONFIGURED, 2, outcome="hung", text="no end")
+    assert result(hung, 0, noise * 2).evidence == ()
+    assert result(hung, 0, noise + b"NCCL WARN x\n").evidence == ("NCCL WARN x",)
+
+
 def test_the_engine_s_own_setting_decides_not_the_others() -> None:
     hung = line(step="begin", arm=WITHOUT_P2P, world=2) + world(WITHOUT_P2P, 2, outcome="hung")
     both = b"".join(world(CONFIGURED, ranks) for ranks in (2, 4))

@@ -93,6 +93,13 @@ def test_error_lines_are_translated(line: str, answers: str, cause: str, words: 
     assert line[:400] in result.evidence
 
 
+def test_what_python_says_of_a_pth_file_is_no_evidence() -> None:
+    """As it stood below an operation whose numbers were right, on an H200."""
+    noise = "Error processing line 1 of /v/site-packages/x.pth:\n\n  ImportError: No module\n\n"
+    result = judge(0, OP + '{"stage": "done", "error": 0.004}\n', noise, TORCH, SEEN)
+    assert result.outcome == "ok" and result.evidence == ()
+
+
 def test_the_telling_line_need_not_be_the_last() -> None:
     """As sglang-kernel 0.4.10 said it on an H200 with torch 2.11 (docs/evidence)."""
     text = (
