@@ -65,8 +65,11 @@ def where(plan: Plan) -> str:
 def _lines(plan: Plan) -> Iterator[str]:
     about = where(plan)
     if plan.refused:
-        why = f"{about} cannot be freed while systemd does not answer"
-        why = why if plan.blind else f"{_first(plan)} may not be ended, and uses {about}"
+        why = f"{_first(plan)} may not be ended, and uses {about}"
+        if plan.blind:
+            why = f"{about} cannot be freed while systemd does not answer"
+        elif all(refusal.class_ == NOBODY for refusal in plan.refused):
+            why = f"memory of {about} belongs to no process that can be seen from here"
         yield f"refused, nothing is changed: {why}"
         shown = plan.refused[:SHOWN]
         for refusal, after in zip(shown, [*shown[1:], None]):

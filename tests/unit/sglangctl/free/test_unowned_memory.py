@@ -34,7 +34,10 @@ def test_memory_of_nobody_is_refused_before_our_engine_is_stopped() -> None:
     assert "102,926 MiB on GPU 1 belong to no process that can be seen from here" in said
     assert "nvidia-smi --gpu-reset -i 1" in said
     assert "`readiness.limits.memory_free_mib` of kimi above 102926" in said
-    assert any("102,926 MiB" in line for line in text.plan_lines(made))
+    lines = text.plan_lines(made)
+    assert any("102,926 MiB" in line for line in lines)
+    # The line that a deploy ends with: no process is there that could be ended.
+    assert "belongs to no process that can be seen from here" in lines[0]
 
 
 def test_a_reset_is_no_advice_where_not_everything_can_be_seen() -> None:
