@@ -386,15 +386,21 @@ def checked_document(document: Any, source: Path) -> dict[str, Any]:
     return cast("dict[str, Any]", document)
 
 
+GONE = frozenset(["decode_graphs", "prefill_attention"])
+"""Fields of before: the files of a host that was deployed by then have them until its next deploy."""
+
+
 def _build(kind: type[T], document: Any, path: Path) -> T:
     if not isinstance(document, dict):
         raise ConfigError(f"{path}: {kind.__name__} must be a mapping; deploy again")
     known = {item.name for item in fields(cast("Any", kind))}
-    unknown = sorted(set(document) - known)
+    unknown = sorted(set(document) - known - GONE)
     if unknown:
         raise ConfigError(f"{path}: unknown keys {', '.join(unknown)}; deploy again")
     values = {
-        key: tuple(value) if isinstance(value, list) else value for key, value in document.items()
+        key: tuple(value) if isinstance(value, list) else value
+        for key, value in document.items()
+        if key in known
     }
     for item in fields(cast("Any", kind)):
         if item.name in values and not _fits(str(item.type), values[item.name]):

@@ -42,3 +42,13 @@ def test_what_is_no_fallback_is_said(paths: Paths, wrong: Any) -> None:
     write_config(paths.root, 8000, fallbacks=wrong)
     with pytest.raises(ConfigError, match=r"tiny\.json.*deploy again"):
         load_engine("tiny", paths)
+
+
+def test_a_configuration_of_before_is_read_without_its_old_fields(paths: Paths) -> None:
+    """A sibling of the engine that is switched has it until its own turn comes."""
+    old = {"prefill_attention": "fa3", "decode_graphs": None, "mem_fraction": 0.9}
+    write_config(paths.root, 8000, preflight=old)
+    assert load_engine("tiny", paths).preflight.mem_fraction == 0.9
+    write_config(paths.root, 8000, preflight={"prefil_attention": "fa3"})
+    with pytest.raises(ConfigError, match="unknown keys prefil_attention"):
+        load_engine("tiny", paths)
