@@ -21,6 +21,7 @@ from roles.report.result import keep
 from roles.switch.decision import Decide, side_of, unread
 from roles.switch.effects import MISSING, restarts
 from roles.switch.values import values
+from sglangctl.diagnosis.outcomes import PROVEN
 from sglangctl.systemd.unit import ENABLED, UP
 from sglangctl.systemd.unit_names import RESUME, RESUME_AT_BOOT, engine_unit
 
@@ -38,6 +39,8 @@ class Drift:
     """Of the engine's own unit, and of what looks for an interrupted switch: it does not start at boot."""
     unit: tuple[str, ...] = ()
     """Of the engine's own unit: edited in what the running process has not read."""
+    proven: tuple[str, ...] = ()
+    """Of what the switch wrote when the engine was proven: its state, and the link to what is known to be good."""
     rights: tuple[Change, ...] = ()
     """Files of the live release with another mode, owner or group."""
     diff: tuple[str, ...] = ()
@@ -46,7 +49,7 @@ class Drift:
     @property
     def lines(self) -> list[str]:
         rights = [f"{one.item.path}: {one.why}" for one in self.rights]
-        return [*self.replaced, *self.disabled, *self.unit, *rights]
+        return [*self.replaced, *self.disabled, *self.unit, *self.proven, *rights]
 
 
 def drift_of(engine: Mapping[str, Any], name: str) -> Drift:
@@ -66,10 +69,25 @@ def drift_of(engine: Mapping[str, Any], name: str) -> Drift:
     own = engine.get("unit") or {}
     disabled = []
     # After a failed switch it is disabled on purpose: an engine that runs unproven is not committed.
-    failed = (engine.get("state") or {}).get("phase") == "failed"
-    if not failed and own.get("UnitFileState") not in ENABLED:
+    phase = (engine.get("state") or {}).get("phase")
+    if phase != "failed" and own.get("UnitFileState") not in ENABLED:
         disabled.append(f"{engine_unit(name)} does not start at boot: enable it")
-    return Drift(tuple(replaced), tuple(disabled))
+    links, proven = engine.get("releases") or {}, []
+    if links.get("current") and is_proven(engine):
+        if engine.get("state", {}) is None and not engine.get("state_reason"):
+            proven.append(
+                f"{name}'s state.json is lost: write it again; what ran before its last switch is not "
+                "known any more"
+            )
+        elif phase in ("live", "back") and links.get("known_good", "") is None:
+            proven.append(f"{name}'s link known-good is lost: make it again")  # for rollback.py
+    return Drift(tuple(replaced), tuple(disabled), proven=tuple(proven))
+
+
+def is_proven(engine: Mapping[str, Any]) -> bool:
+    """Whether the engine runs and has proved that it serves."""
+    last, unit = engine.get("last") or {}, engine.get("unit") or {}
+    return unit.get("ActiveState") == "active" and last.get("outcome") in PROVEN
 
 
 def drift(engine: DesiredEngine, facts: JSON) -> Drift:

@@ -544,7 +544,10 @@ def commit(name: str, digest: str, paths: Paths) -> None:
     if release.link_target(name, "current", paths) != digest:
         raise Failed(f"{digest} is not the live release of {name}: deploy again")
     state = release.read_state(name, paths)
-    if state is not None and state.phase == "switching":
+    if state is None:
+        # It was lost, and what ran before with it.
+        release.write_state(name, State(phase="live", to=digest, time=now()), paths)
+    elif state.phase == "switching":
         engine = load_engine(name, paths)
         live.restarts(engine, paths, allowed=True)
         live.reload()
@@ -559,7 +562,7 @@ def commit(name: str, digest: str, paths: Paths) -> None:
             replace(state, phase="live", time=now(), step=None, ended=None, config=None, gate=None),
             paths,
         )
-    elif state is not None and state.phase in ("live", "back"):
+    elif state.phase in ("live", "back"):
         engine = load_engine(name, paths)
         live.put_unit(engine, digest, paths)  # somebody may have edited it since
         live.enable(engine, paths)  # or disabled it

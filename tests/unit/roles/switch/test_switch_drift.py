@@ -56,6 +56,33 @@ def test_a_unit_that_a_failed_switch_disabled_stays_disabled() -> None:
     assert drift_of(about, "chat").lines == []
 
 
+LOST = {"current": "a", "known_good": None}
+READY = {"outcome": "ready"}
+
+
+@pytest.mark.parametrize(
+    ("engine", "said"),
+    [
+        ({"state": {"phase": "live"}}, "known-good is lost: make it again"),
+        ({"state": {"phase": "back"}}, "known-good is lost"),
+        ({"state": None}, "state.json is lost: write it again"),
+        ({"state": None, "state_reason": "it cannot be read"}, ""),
+        ({}, ""),  # not asked for
+        ({"state": {"phase": "live"}, "releases": {**LOST, "known_good": "a"}}, ""),
+        ({"state": {"phase": "live"}, "releases": {"current": "a"}}, ""),  # an older program
+        ({"state": {"phase": "failed"}}, ""),
+        ({"state": {"phase": "switching"}}, ""),
+        ({"state": {"phase": "live"}, "last": {"outcome": "serving"}}, ""),  # not proven yet
+        ({"state": None, "last": {"outcome": "failed"}}, ""),
+        ({"state": None, "unit": {**RUNS, "ActiveState": "failed"}}, ""),
+        ({"state": None, "releases": {**LOST, "current": None}}, ""),
+    ],
+)
+def test_what_a_switch_wrote_when_the_engine_was_proven(engine: dict[str, Any], said: str) -> None:
+    found = drift_of({"unit": RUNS, "releases": LOST, "last": READY, **engine}, "chat").lines
+    assert len(found) == bool(said) and said in "".join(found)
+
+
 @pytest.mark.parametrize(("kind", "lines"), [("absent", 1), ("link", 0)])
 def test_what_looks_for_an_interrupted_switch_starts_at_boot(kind: str, lines: int) -> None:
     entry = only(load(engine_text("port: 8000\n")))

@@ -883,6 +883,15 @@ def test_a_commit_enables_again_what_somebody_disabled(machine: Machine) -> None
     assert machine.enabled == set(), "what was stopped stays down"
 
 
+def test_a_commit_writes_a_state_that_was_lost(machine: Machine) -> None:
+    transaction.begin(ran_before(machine, "ours"), machine.paths, machine.record())
+    for lost in ("state.json", "known-good"):
+        (machine.paths.engine_state("tiny") / lost).unlink()
+    transaction.commit("tiny", NEW, machine.paths)
+    assert (machine.state.phase, machine.state.to) == ("live", NEW)
+    assert release.link_target("tiny", "known-good", machine.paths) == NEW
+
+
 def test_a_commit_writes_the_unit_again_and_nothing_is_started(machine: Machine) -> None:
     transaction.begin(ran_before(machine, "ours"), machine.paths, machine.record())
     file, starts = machine.paths.units / UNIT, machine.starts
