@@ -6,6 +6,7 @@
 #   make check-pythons  the host program's tests on every Python from 3.9 to 3.14 that is here, by hand
 #   make mutants    do the pure core's own tests notice small changes of it? By hand, half an hour
 #   make test-real  the full matrices on real engines; writes docs/evidence/<date>.json
+#   make test-hosts  every kind of host, and everything that a deploy makes lost and put back; docs/evidence/hosts.json
 #   make gpu-check SETTINGS=FILE  the product on a real GPU host: tests/gpu/README.md
 #   make clean-demo, make clean
 # VENV may name another Python environment, PYTHON another Python (3.10 or newer).
@@ -24,7 +25,7 @@ SIDE_BY_SIDE = --dist loadfile -n
 # Tests start this program and pyinfra hundreds of times: compiled once, not each time.
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: check check-pythons mutants lint docs unit test test-real gpu-check demo clean-demo clean images engine packages test-packages
+.PHONY: check check-pythons mutants lint docs unit test test-real test-hosts gpu-check demo clean-demo clean images engine packages test-packages
 check: lint
 	@$(MAKE) --no-print-directory --jobs 2 docs unit
 
@@ -56,6 +57,11 @@ test: lint docs test-packages images
 test-real: images
 	@tests/hosts/packages.sh real
 	$(PYTEST) -q -m real -p tests.hosts.evidence $(wildcard tests/real tests/container) $(ARGS)
+
+test-hosts: images
+	@$(BIN)/python -m tests.hosts.images debian11 debian13
+	EVIDENCE=hosts $(PYTEST) -q -m real -p tests.hosts.evidence \
+		tests/container/test_host_kinds.py tests/container/test_put_back.py $(ARGS)
 
 gpu-check: $(VENV)/.ready
 	$(BIN)/python -m tests.gpu.run $(SETTINGS) $(ARGS)

@@ -117,3 +117,29 @@ def test_what_is_wrong_with_logins_fails_its_own_host_alone(host: Host, tmp_path
     done = deploy(inventory, "-y", "--limit", "talks", "--limit", "debian", "--json")
     assert done.returncode == 0, done.stderr
     assert changed(done) == {}
+
+
+def test_an_older_and_a_newer_debian_beside_each_other(host_factory: Any, tmp_path: Path) -> None:
+    """The short job on them; the long one on every kind of host is test_host_kinds.py's."""
+    old: Host = host_factory("older", image="debian11", gpus=2)
+    new: Host = host_factory("newer", image="debian13", gpus=2)
+    for made in (old, new):
+        install_into(made)
+    # What SGLang itself needs and Debian 11 does not have.
+    ignored = {"preflight": {"ignore": ["host-glibc", "host-python"]}, "hardening": "strict"}
+    inventory = write_inventory(
+        tmp_path / "hosts.yml",
+        {
+            old.ip: {"ssh": ssh_data(old), "engines": {"chat": {**ENGINE, **ignored}}},
+            new.ip: {
+                "ssh": {**ssh_data(new), "user": "debian"},
+                "sudo": True,
+                "engines": {"chat": ENGINE},
+            },
+        },
+    )
+    done = deploy(inventory, "-y")
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert "note: systemd 247 does not know PrivateIPC" in done.stdout + done.stderr
+    again = deploy(inventory, "-y", "--json")
+    assert again.returncode == 0 and changed(again) == {}, again.stdout + again.stderr

@@ -1,4 +1,5 @@
-"""pytest plugin of `make test-real`: the result of the run as docs/evidence/<date>.json.
+"""pytest plugin of `make test-real`: the result of the run as docs/evidence/<date>.json, or under the
+name in EVIDENCE (`make test-hosts`: hosts.json).
 
 {"v": 1, "date", "commit", "modified", "machine": {...}, "images": {...}, "seconds",
 "counts": {"passed": n, ...}, "tests": [{"name", "outcome", "seconds", "measured": {...}}]}.
@@ -52,7 +53,8 @@ class Evidence:
         if reason:
             terminal.write_line(f"evidence: nothing written, {reason}")
             return
-        path = self.folder / f"{datetime.now(timezone.utc):%Y-%m-%d}.json"
+        name = os.environ.get("EVIDENCE") or f"{datetime.now(timezone.utc):%Y-%m-%d}"
+        path = self.folder / f"{name}.json"
         text = json.dumps(self.document(), indent=1, ensure_ascii=False) + "\n"
         write_atomically(path, text.encode())
         terminal.write_line(f"evidence: {path}")

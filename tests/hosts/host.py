@@ -83,15 +83,17 @@ class Host:
         unified_cgroup: bool = False,
         mounts: Sequence[Mount] = (),
         pip: bool = True,
+        boot: Sequence[str] = (),
     ) -> Host:
         """Start a host and wait until sshd answers. A host of that name is replaced.
 
-        + image: `base` or `engine`, built first where it is missing
+        + image: a kind of tests/hosts/images.py, built first where it is missing
         + gpus: how many /dev/nvidia<N> it has (plus nvidiactl and nvidia-uvm)
         + memory: limit for the whole host, as Docker writes it (`2g`); none by default
         + shm: size of /dev/shm
         + unified_cgroup: cgroup v2's layout (no controllers) also where this machine has v1 or hybrid
         + pip: hand in this machine's pip configuration
+        + boot: what runs as PID 1, sshd among it; by default the image's systemd
         """
         tag = images.ensure(image)
         remove(name)
@@ -109,7 +111,7 @@ class Host:
         for mount in bound:
             ending = ",readonly" if mount.read_only else ""
             argv.append(f"--mount=type=bind,source={mount.source},target={mount.target}{ending}")
-        output([*argv, tag])
+        output([*argv, tag, *boot])
         key = ssh_key()
         host = cls(name, "", key, STATE / name / "known_hosts")
         try:

@@ -1,8 +1,9 @@
 """Build the images of the container hosts, once for each state of what they are made from.
 
-    python3 -m tests.hosts.images base|engine|kernel
+    python3 -m tests.hosts.images base|engine|kernel|debian11|debian13
 
-`base`: Debian 12 with systemd and sshd, no more than a bare server has. `engine`: base plus what a
+`base`: Debian 12 with systemd and sshd, no more than a bare server has; `debian11` and `debian13` are
+the same of another release. `engine`: base plus what a
 GPU cloud image carries (torch and SGLang's dependencies in the system's Python: the layer `python`)
 and a tiny model. `kernel`: that layer with compilers, for kernel builds.
 Tags carry the digest of the inputs; the plain tags name the newest.
@@ -27,11 +28,13 @@ from tests.hosts.say import CACHE, ROOT, Failure, main_guard, output, run, say
 
 REPOSITORY = "sglang-provision-host"
 IMAGE = Path(__file__).with_name("image")
-SUITE = "bookworm"
+SUITES = {"base": "bookworm", "debian11": "bullseye", "debian13": "trixie"}
+"""What is made from nothing -> the release of Debian."""
 LABEL = "sglang-provision.checkout"  # on every container and network, with the checkout's path
 KEPT = 2  # images of a kind: this checkout's and that of the branch before
+BASE = ("base.packages", "base.sh", "boot.sh")
 INPUTS = {
-    "base": ("base.packages", "base.sh", "boot.sh"),
+    **dict.fromkeys(SUITES, BASE),
     "python": ("python.requirements", "python.constraints", "python.sh"),
     "engine": ("engine.sh", "make_model.py"),
     "kernel": ("kernel.sh",),
@@ -46,7 +49,7 @@ TITLES = {
 
 def digest(kind: str) -> str:
     """Twelve hex digits over all that decides what is in the image."""
-    total = hashlib.sha256(f"{kind} {SUITE}".encode())
+    total = hashlib.sha256(f"{kind} {SUITES.get(kind, SUITES['base'])}".encode())
     if kind in PARENT:
         total.update(digest(PARENT[kind]).encode())
     for name in INPUTS[kind]:
@@ -73,7 +76,7 @@ def ensure_unlocked(kind: str) -> str:
         if kind in PARENT:
             build_on(kind, name)
         else:
-            build_base(name)
+            build_base(name, SUITES[kind])
         output(["docker", "tag", name, f"{REPOSITORY}:{kind}"])
         size = int(output(["docker", "image", "inspect", "-f", "{{.Size}}", name]))
         say(f"    image {name}: {size / 1e6:.0f} MB")
@@ -110,7 +113,7 @@ def packages() -> list[str]:
     return [line for line in text.splitlines() if line and not line.startswith("#")]
 
 
-def build_base(name: str) -> None:
+def build_base(name: str, suite: str) -> None:
     if not shutil.which("mmdebstrap"):
         raise Failure("mmdebstrap is missing, so no image can be built: apt-get install mmdebstrap")
     CACHE.mkdir(exist_ok=True)
@@ -123,10 +126,10 @@ def build_base(name: str) -> None:
                 f"--include={','.join(packages())}",
                 f"--customize-hook={IMAGE / 'base.sh'}",
                 "--skip=check/empty",
-                SUITE,
+                suite,
                 tar,
             ],
-            "Building the container host's image: Debian 12 with systemd and sshd (about 30 s)",
+            f"Building the container host's image: Debian {suite} with sshd (about 30 s)",
         )
         # The boot script needs these two in the image: `docker import` starts from nothing.
         changes = ['CMD ["/usr/local/sbin/container-host-boot"]', "ENV container=docker"]

@@ -5,9 +5,10 @@ from __future__ import annotations
 import re
 from pathlib import Path
 from typing import Any
+from xml.etree import ElementTree
 
 from benchmarks import converge
-from benchmarks.converging import ansible
+from benchmarks.converging import ansible, plots
 from roles.stages.desired import make
 from tests.support.inventory_case import engine_text, load, only
 
@@ -40,3 +41,23 @@ def test_figures_over_their_limits_are_named() -> None:
         "noop_vs_ansible",
         "500 hosts",
     ]
+
+
+def test_the_pictures_have_every_figure_that_is_kept() -> None:
+    sides = {"noop": 1.0, "exec": 0.8}
+    fleet = [{"hosts": n, "processor_s": n / 100, "exec_processor_s": 1.0} for n in (1, 100, 500)]
+    time, processor = plots.lines(
+        [
+            {"hosts": 1, "median_s": {**sides, "ansible": 9.0}, "fleet": fleet},
+            {"hosts": 10, "median_s": {**sides, "noop": 2.0}},
+        ]
+    )
+    assert time[plots.NAMES["noop"]] == [(1, 1.0), (10, 2.0)]
+    assert time[plots.NAMES["ansible"]] == [(1, 9.0)]
+    assert [y for _, y in processor[plots.NAMES["noop"]]] == [0.01, 1.0, 5.0]
+    for drawn, log in ((time, True), (processor, False)):
+        found = ElementTree.fromstring(plots.picture("a & b", drawn, log))
+        dots = found.findall("{http://www.w3.org/2000/svg}circle")
+        assert len(dots) == sum(len(line) for line in drawn.values())
+        places = [(float(dot.get("cx", "")), float(dot.get("cy", ""))) for dot in dots]
+        assert all(0 < x < plots.WIDTH and 0 < y < plots.HEIGHT for x, y in places)
