@@ -161,7 +161,8 @@ class Startup(State):
     def _file(self, t: float, event: dict[str, Any]) -> None:
         path, damage = text(event.get("path")), text(event.get("damage"))
         if damage and len(self.damaged) < 64:
-            self.damaged.append(f"{path}: {damage}")
+            named = path is not None and damage.startswith(path)
+            self.damaged.append(damage if named else f"{path}: {damage}")
         elif path and event.get("readable") is False and len(self.unreadable) < 64:
             self.unreadable[path] = text(event.get("why")) or "it exists and cannot be read"
 

@@ -28,18 +28,19 @@ def test_the_shard_is_named_once_the_log_says_that_one_is_damaged(tmp_path: Path
     looking = Damages([str(tmp_path)], ME)
     assert looking.named("Loading safetensors checkpoint shards\n") == []
     ((folder, what),) = looking.named(LINE)
-    assert folder == str(tmp_path) and what.startswith(shard.name)
+    assert folder == str(tmp_path) and what.startswith(f"{shard}: ")
 
 
-def test_it_is_the_first_line_of_the_evidence() -> None:
+@pytest.mark.parametrize("damage", ["b.safetensors: 10 bytes short", "/m/b.st: 10 bytes short"])
+def test_it_is_the_first_line_of_the_evidence(damage: str) -> None:
     start = Startup()
     start.feed({"t": 0, "kind": "launch", "engine": "sglang", "port": 1})
-    start.feed({"t": 5, "kind": "file", "path": "/m", "damage": "b.safetensors: 10 bytes short"})
+    start.feed({"t": 5, "kind": "file", "path": "/m", "damage": damage})
     traceback = 'Traceback (most recent call last):\n  File "a.py", line 1, in f\n    g()\n'
     start.feed({"t": 5, "kind": "log", "data": traceback + LINE})
     said = start.feed({"t": 6, "kind": "exit", "returncode": 1})
     assert said.cause == "weights-corrupt"
-    assert said.evidence[0] == "/m: b.safetensors: 10 bytes short"
+    assert said.evidence[0] == (damage if damage[0] == "/" else f"/m: {damage}")
     assert "SafetensorError" in said.evidence[1]
 
 
