@@ -55,6 +55,8 @@ def state(s: State, outcome: str) -> list[str]:
         still = s.now - motion.cpu_last
         moving = "moves" if still < 10.0 else f"flat for {still:.0f} s"
         lines.append(f"processor time {moving}")
+    if s.compiling:
+        lines.append(f"kernels are being compiled: {', '.join(s.compiling)}")
     if s.gpus:
         used = [now for now, _ in s.gpus]
         total = max(size for _, size in s.gpus)

@@ -174,6 +174,17 @@ def test_phases_come_in_their_order(name: str) -> None:
     assert {"importing", "connecting", "loading", "allocating", "serving"} <= set(phases)
 
 
+def test_a_first_start_says_that_it_compiles() -> None:
+    """On two H200s the graphs stood at 0 of 58 for a minute, and nothing said why."""
+    for name, begin, end in (("gpu-cold-jit-tp2", 58, 120), ("gpu-no-graphs-cold-jit", 78, 165)):
+        said = [item for item in judged(name)[1] if begin < item.t < end]
+        told = [item for item in said if "compiling for" in (item.progress or "")]
+        assert len(told) > 0.95 * len(said)
+        assert any("kernels are being compiled" in line for line in told[0].evidence)
+    warm = judged("gpu-warm-tp2")[1]
+    assert not any("compiling" in (item.progress or "") for item in warm)
+
+
 @pytest.mark.parametrize("name", TRACES)
 def test_the_same_in_bytes_that_are_cut_anywhere(name: str) -> None:
     """Log pieces may end anywhere: cut in threes, the verdict and its cause are the same."""
