@@ -12,8 +12,8 @@ from roles.switch.effects import MISSING
 from sglangctl.util.terminal import cut
 from sglangctl.util.values import mapping
 
-LINE = re.compile(r"([-+])([A-Za-z][\w.-]*)(?:: |=)(.*)")
-"""A line of engine.yaml, of an environment file or of a unit, in a diff."""
+LINE = re.compile(r'([-+]) *"?([A-Za-z][\w.-]*)"?(?:: |=)(.*?),?')
+"""A line of engine.yaml, of an environment file, of a unit or of the engine's JSON, in a diff."""
 WIDTH = 60
 FOLLOWS = ("RequiresMountsFor ", "ExecStart - -> -", "PATH /opt/sglang/venvs/")
 """Settings that follow from other values: they are no reason beside those."""

@@ -104,7 +104,7 @@ def below(one: EngineStatus, details: bool) -> list[str]:
     elif one.outcome not in ("pending", "ready", "serving", None) and not down(one):
         shown += [f"{one.name}: {one.outcome}", *deciding(one)]
     told = list(one.notes)
-    if not shown and any(note.startswith(STEP) for note in told):
+    if not (one.cause or one.stopped_by) and any(note.startswith(STEP) for note in told):
         # What systemd says of its failure, and what to do: see report/status.py, reasons.
         at = next(at for at, note in enumerate(told) if note.startswith(STEP))
         why, step = told[max(0, at - 1)], told[at]

@@ -101,7 +101,8 @@ def test_a_longer_time_limit_of_ours_goes_live_without_a_restart() -> None:
     found = drift(LONGER, facts)
     assert "StartLimitIntervalSec" in found.unit[0] and "no restart" in found.unit[0]
     assert found.diff == (), "it is the inventory's change, not somebody's"
-    assert choice_of(LONGER, [], facts, "gpu1").action == choice.REPAIR
+    told = choice_of(LONGER, [], facts, "gpu1")
+    assert told.action == choice.REPAIR and "start_s 3600.0 -> 7200.0" in told.reasons
 
 
 @pytest.mark.parametrize(

@@ -233,6 +233,7 @@ def test_a_unit_that_never_had_a_program(host: Host, capsys: pytest.CaptureFixtu
     host.unit = unit("activating", "auto-restart", "exit-code", "bb", 2, exit_status=217)
     code, shown = text(capsys)
     assert code == 1 and "217/USER" in shown and "systemd starts it again" in shown
+    assert "note: " not in shown, "also while systemd tries again"
     host.unit = unit("failed", "failed", "resources", "bb", 2)
     assert "environment file" in text(capsys)[1]
 
