@@ -63,8 +63,8 @@ def target(folder: Path, fast: PreTrainedTokenizerFast) -> None:
 
 def decide(model: LlamaForCausalLM, tokens: int) -> None:
     """Each token's next one is fixed, in one cycle of all but the special ones: its logit is about 40,
-    the others' at most 4. With random rows the best two are nearly alike, and a drafter that computes the
-    same in another order proposes another token than its target takes."""
+    the others' at most 4. Then a drafter of the same weights proposes what its target takes, however either
+    computes it: a control of what is measured, not of the context that a drafter is given."""
     order = torch.randperm(tokens - len(SPECIAL), generator=torch.Generator().manual_seed(2))
     order += len(SPECIAL)
     with torch.no_grad():
