@@ -117,7 +117,7 @@ def way_back(failure: Failure, down: Sequence[str]) -> str:
     deploy = " ".join([DEPLOY.format(failure.deploy, failure.host), *map(shlex.quote, given)])
     again = failure.deploy in ("stop", "remove")
     allowed = allowed_by(failure)
-    if allowed and not failure.touched:
+    if allowed and (not failure.touched or not down or left_alone(failure)):
         return f"none is needed; {allowed}, then: {deploy}"
     if again or (failure.deploy == "rollback" and not failure.touched):
         return f"again: {deploy}"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import re
 from collections.abc import Iterator
 from pathlib import Path
@@ -129,3 +130,10 @@ def test_the_journal_s_table_has_every_kind_and_every_field_of_a_process() -> No
     rows = dict(re.findall(r"^\| `(\w+)` \| (.+) \|$", page, re.MULTILINE))
     assert {*_KINDS, "verdict"} <= rows.keys()
     assert not {"pid", "ppid", "start", "exit_code"} - set(re.findall(r"`(\w+)`", rows["process"]))
+
+
+def test_no_friction_above_low_is_left() -> None:
+    """Of the operator's day: what was above is among what was put right, and was tried again."""
+    log = json.loads((ROOT / "docs/evidence/friction.json").read_text(encoding="utf-8"))
+    assert {one["severity"] for one in log["friction"]} == {"low"}
+    assert all(one["now"] for one in log["put_right"]) and log["tried_again"]["commit"]

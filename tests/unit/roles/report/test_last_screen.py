@@ -51,6 +51,12 @@ def test_what_would_end_who_is_in_the_way_is_the_way_back() -> None:
     failure = replace(FAILED, messages=[by_command], touched=False)
     assert "python (pid 7)" in told(failure)[0]
     assert "on gpu1: sglangctl free chat --policy engines, then: pyinfra" in told(failure)[2]
+    alone = f"{by_command}\n{last_screen.LEFT_ALONE}"
+    # Another operation of the run had changed something (the program): that engine was not touched.
+    assert "--policy engines, then: " in told(replace(failure, messages=[alone], touched=True))[2]
+    assert "--policy engines" not in told(replace(failure, touched=True))[2], (
+        "it is down: first that"
+    )
     by_inventory = refused.format("no policy ends it: `was: embed`, or --data prune=yes")
     assert "`was: embed`" in told(replace(failure, messages=[by_inventory]))[2]
 
