@@ -25,8 +25,8 @@ from sglangctl.state.config import VERSION, Acceptance, EngineConfig
 from sglangctl.state.files import write_atomic
 from sglangctl.state.paths import Paths
 from sglangctl.state.release import link_target
-from sglangctl.util import os_errors
-from sglangctl.util.values import mapping, mappings, text
+from sglangctl.util import os_errors, plain_files
+from sglangctl.util.values import json_object, mapping, mappings, text
 
 KEPT = 50
 TOLD = 20
@@ -212,13 +212,14 @@ def last(config: EngineConfig, paths: Paths, release: str | None = None) -> dict
 
 
 def entries(name: str, paths: Paths) -> list[dict[str, Any]]:
-    """What is kept of an engine, oldest first; a file that cannot be parsed counts as none."""
+    """What is kept of an engine, oldest first; what is no file that can be parsed counts as none, also
+    a folder or a FIFO. PermissionError passes through."""
     try:
-        with open(paths.accepted(name), "rb") as file:
-            document = json.loads(file.read(MOST_BYTES))
-    except (FileNotFoundError, ValueError, RecursionError):
+        found = json_object(plain_files.read_bytes(paths.accepted(name), MOST_BYTES))
+    except PermissionError:
+        raise
+    except OSError:
         return []
-    found = mapping(document)
     return mappings(found.get("accepted")) if found.get("v") == VERSION else []
 
 

@@ -28,6 +28,8 @@ from sglangctl.weights.page_cache import WEIGHTS
 Say = Callable[[str], None]
 ASK_S = 5.0
 """For a question that needs no generation."""
+FIND_S = 15.0
+"""For finding out which ports answer as an engine: ranks listen on dozens that never answer."""
 LOOK_S = 10.0
 """For the weights' folders."""
 
@@ -137,10 +139,15 @@ def _unmeasured(load: Load | None) -> str | None:
 def serving(engine: EngineConfig, plan: Plan, paths: Paths, say: Say) -> Iterator[Serving]:
     """What of all that is about to be stopped answers as an engine."""
     ours = {one.unit: one for one in readable(paths)[1]}
+    left = FIND_S
     for who, pids in _stopped(plan):
         config = ours.get(who)
         for where, pid in _endpoints(pids, config, paths):
-            answer = ask(where, "/v1/models", ASK_S)
+            if left <= 0:
+                say(f"{who} listens on ports that do not answer: the rest of them is not asked")
+                return
+            answer = ask(where, "/v1/models", min(ASK_S, left))
+            left -= answer.seconds
             names = readiness_facts.served_models(answer, where.mask)
             if answer.status == 401:
                 say(f"{who} wants a key at port {where.port}: it is not measured")
@@ -180,8 +187,9 @@ def _stopped(plan: Plan) -> Iterator[tuple[str, tuple[int, ...]]]:
 def _endpoints(
     pids: tuple[int, ...], config: EngineConfig | None, paths: Paths
 ) -> Iterator[tuple[Endpoint, int]]:
-    """Where these processes listen, and which of them does. Of our own engine with its key."""
-    for listener in sockets.listeners():
+    """Where these processes listen, and which of them does. Of our own engine with its key. Low ports
+    first: those that the system chose are its ranks'."""
+    for listener in sorted(sockets.listeners(), key=lambda one: one.port):
         owners = sockets.owners(listener.port, pids) if pids else []
         if not owners:
             continue
@@ -207,10 +215,13 @@ def _same_weights(one: Serving, engine: EngineConfig) -> tuple[bool | None, str]
     def look() -> list[Any]:  # as lists: what a process of its own returns is JSON
         return [weight_files(Path(engine.model)), weight_files(inside)]
 
-    (mine, newest), (other, _) = as_user.within(LOOK_S, look)
+    words = f"whether its weights are the same cannot be told: {theirs} before, {engine.model} now"
+    try:
+        (mine, newest), (other, _) = as_user.within(LOOK_S, look)
+    except Unusable as error:
+        return None, f"{words} ({error})"
     if not mine or not other:
-        words = f"whether its weights are the same cannot be told: {theirs} before"
-        return None, f"{words}, {engine.model} now"
+        return None, words
     if mine != other:
         return False, f"its weights are others: {theirs} before, {engine.model} now"
     if age is None or newest > time.time() - age:
@@ -229,6 +240,6 @@ def weight_files(folder: Path) -> tuple[list[list[int]], float]:
                     status = entry.stat()
                     found.append([status.st_dev, status.st_ino])
                     newest = max(newest, status.st_mtime)
-    except OSError:
+    except (OSError, ValueError):  # a path with a NUL byte, say: it is the engine's own word
         return [], 0.0
     return sorted(found), newest

@@ -120,6 +120,24 @@ def config(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> EngineConfig:
     return replace(ENGINE, served_name="tiny")
 
 
+@pytest.mark.parametrize(
+    "make",
+    [
+        Path.mkdir,
+        os.mkfifo,
+        lambda path: path.symlink_to(path),
+        lambda path: path.write_bytes(b"[" * accepted.MOST_BYTES),
+        lambda path: path.write_bytes(b'{"v": 1, "accepted": 3}'),
+        lambda path: os.truncate(path, 1 << 40) if path.touch() is None else None,
+    ],
+    ids=["folder", "fifo", "loop", "deep", "type", "huge"],
+)
+def test_what_is_no_file_of_ours_counts_as_none(config: EngineConfig, make: Any) -> None:
+    make(Paths().accepted(config.name))
+    assert accepted.entries(config.name, Paths()) == []
+    assert accepted.history(config.name, Paths()) == []
+
+
 @pytest.mark.slow
 def test_the_first_is_kept_a_slower_one_is_not(config: EngineConfig) -> None:
     paths, quick = Paths(), replace(WANTED, limit_s=3.0)

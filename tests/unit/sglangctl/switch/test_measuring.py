@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import json
 import os
+import socket
 import time
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -203,6 +204,25 @@ def test_a_folder_that_cannot_be_written_stops_no_switch(
     assert found is None and "not measured" in said and "full" in said
 
 
+def test_ports_that_never_answer_take_no_minutes(
+    config: EngineConfig, paths: Paths, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Ranks listen on dozens of them, for each other."""
+    monkeypatch.setattr(measuring, "ASK_S", 0.05)
+    monkeypatch.setattr(measuring, "FIND_S", 0.2)
+    with ExitStack() as stack:
+        silent = [stack.enter_context(socket.create_server(("127.0.0.1", 0))) for _ in range(40)]
+        found, said = taken(config, paths)
+        asked = 0
+        for one in silent:
+            one.settimeout(0)
+            with suppress(BlockingIOError):
+                one.accept()[0].close()
+                asked += 1
+    assert found is None and "ports that do not answer" in said
+    assert 4 <= asked <= 5
+
+
 def test_one_that_hangs_is_said_and_nothing_more(
     config: EngineConfig, paths: Paths, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -211,6 +231,29 @@ def test_one_that_hangs_is_said_and_nothing_more(
         found, said = taken(config, paths)
     assert found is not None and not found.answers and found.load is None
     assert "503" in said
+
+
+@pytest.mark.parametrize(
+    "path", ["/models/\0tiny", "/models/\ud800", "/" + "x" * 5000, "/" + "../" * 2000, "\x1b[2J"]
+)
+def test_a_path_that_is_none_is_said_and_nothing_more(
+    config: EngineConfig, paths: Paths, path: str
+) -> None:
+    with old(path):
+        found, said = taken(config, paths)
+    assert found is not None and found.same_weights is None and "cannot be told" in found.weights
+    assert found.answers and "\x1b" not in found.weights + said
+
+
+def test_a_folder_that_never_answers_leaves_the_answers(
+    config: EngineConfig, paths: Paths, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """On a dead NFS server."""
+    monkeypatch.setattr(measuring, "LOOK_S", 0.1)
+    monkeypatch.setattr(measuring, "weight_files", lambda _: time.sleep(60))
+    with old(config.model):
+        found, _ = taken(config, paths)
+    assert found is not None and found.answers and "may hang" in found.weights
 
 
 @pytest.mark.parametrize("pace_s", [0.01, None])
