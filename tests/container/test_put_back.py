@@ -4,7 +4,8 @@ own way are in test_hosts_as_they_are.py."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -25,22 +26,23 @@ find /etc/sglangctl /usr/local/lib/sglangctl /usr/local/bin/sglangctl /opt/sglan
   /etc/systemd/system/multi-user.target.wants/sglang* /etc/tmpfiles.d/sglang* \
   /etc/logrotate.d/sglang* \
   \( -path '*/starts/*' -o -path '*/switches*' -o -path '*/site-packages/*' -o -path '*/bin/*' \
-     -path '/opt/*' -o -name include -o -name lib64 -o -name .users -o -path '/var/log/sglang/*/*' -o -path '/var/cache/sglang/*/*' \) -prune \
+     -path '/opt/*' -o -name include -o -name lib64 -o -path '/opt/*/lib/*' -o -name .users -o -path '/var/log/sglang/*/*' -o -path '/var/cache/sglang/*/*' \) -prune \
   -o -printf '%p\n'
 """
 
 
-@pytest.fixture(scope="module")
-def host(module_host_factory: Any) -> Iterator[Host]:
-    made = module_host_factory("lost", gpus=2)
-    install_into(made)
-    yield made
+@pytest.fixture
+def hosts(host_factory: Any) -> list[Host]:
+    """Two, so that one can start its engine while the other is looked at."""
+    made = [host_factory(f"lost{number}", gpus=2) for number in range(2)]
+    for one in made:
+        install_into(one)
+    return made
 
 
-@pytest.fixture(scope="module")
-def inventory(host: Host, tmp_path_factory: pytest.TempPathFactory) -> Path:
+def inventory_of(host: Host, folder: Path) -> Path:
     section = {"ssh": ssh_data(host), "engines": {"chat": ENGINE}}
-    return write_inventory(tmp_path_factory.mktemp("lost") / "hosts.yml", {host.ip: section})
+    return write_inventory(folder / f"{host.name}.yml", {host.ip: section})
 
 
 def things(host: Host) -> list[str]:
@@ -51,31 +53,44 @@ def things(host: Host) -> list[str]:
     return sorted({*found, *(f"{venv}{one}" for one in inside)})
 
 
-def test_each_thing_comes_back(
-    host: Host, inventory: Path, record_property: Callable[[str, object], None]
-) -> None:
+def lose(host: Host, inventory: Path, path: str) -> tuple[bool, str]:
+    """Delete one thing and deploy: whether a sentence had to say how it comes back; and what was
+    printed where it did not come back, or the deploy failed."""
+    host.exec("rm", "-rf", "--", path)
     done = deploy(inventory, "-y")
-    assert done.returncode == 0, done.stdout + done.stderr
-    made = things(host)
-    assert len(made) > 30, made
-    told, left = [], {}
-    for path in made:
-        host.exec("rm", "-rf", "--", path)
+    text = done.stdout + done.stderr
+    told = done.returncode != 0 and "sglangctl stop chat" in text
+    if told:
+        # What an engine runs from is left alone: the sentence says how it comes back.
+        host.exec("sglangctl", "stop", "chat")
         done = deploy(inventory, "-y")
-        text = done.stdout + done.stderr
-        if done.returncode != 0 and "sglangctl stop chat" in text:
-            # What an engine runs from is left alone: the sentence says how it comes back.
-            told.append(path)
-            host.exec("sglangctl", "stop", "chat")
-            done = deploy(inventory, "-y")
-            text += done.stdout + done.stderr
-        back = host.exec("test", "-e", path, check=False).returncode == 0
-        print(f"{path}: {'back' if back else 'gone'}, exit status {done.returncode}", flush=True)
-        if done.returncode != 0 or not back:
-            left[path] = text[-3000:]
-            deploy(inventory, "-y")
+        text += done.stdout + done.stderr
+    back = host.exec("test", "-e", path, check=False).returncode == 0
+    print(f"{path}: {'back' if back else 'gone'}, exit status {done.returncode}", flush=True)
+    if done.returncode == 0 and back:
+        return told, ""
+    deploy(inventory, "-y")
+    return told, text[-3000:]
+
+
+def test_each_thing_comes_back(
+    hosts: list[Host], tmp_path: Path, record_property: Callable[[str, object], None]
+) -> None:
+    inventories = [inventory_of(host, tmp_path) for host in hosts]
+    for inventory in inventories:
+        done = deploy(inventory, "-y")
+        assert done.returncode == 0, done.stdout + done.stderr
+    made = things(hosts[0])
+    assert len(made) > 30 and made == things(hosts[1]), made
+
+    def half(number: int) -> dict[str, tuple[bool, str]]:
+        return {path: lose(hosts[number], inventories[number], path) for path in made[number::2]}
+
+    with ThreadPoolExecutor(2) as pool:
+        found = {path: one for part in pool.map(half, range(2)) for path, one in part.items()}
+    left = {path: text for path, (_, text) in found.items() if text}
     record_property("things", len(made))
-    record_property("back after a stop of the engine, as told", told)
+    record_property("back after a stop of the engine, as told", [p for p in made if found[p][0]])
     print("\n".join(f"== {path}\n{text}" for path, text in left.items()))
     assert list(left) == []
-    assert pending(inventory) == {}
+    assert [pending(inventory) for inventory in inventories] == [{}, {}]
