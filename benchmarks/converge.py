@@ -187,6 +187,8 @@ def main() -> int:
     parser.add_argument("--json", action="store_true")
     parser.add_argument(evidence.OPTION, action="store_true")
     args = parser.parse_args()
+    # As anybody's Python does, all sides keep what they have compiled.
+    os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
     if not args.without_ansible:
         ansible.program_of()
     hosts: list[Host] = []

@@ -34,8 +34,9 @@ def written_in(override: dict[str, Any], inner: Path) -> bool:
 
 def check(name: str, engine: dict[str, Any], report: Report) -> None:
     """Report what is wrong with an engine's fallbacks, and not with the engine itself."""
-    own = set(_mistakes(name, {**engine, KEY: {}}))
-    for fallback, override, whole in merged(engine):
+    wholes = list(merged(engine))
+    own = set(_mistakes(name, {**engine, KEY: {}})) if wholes else set()
+    for fallback, override, whole in wholes:
         where = (KEY, fallback)
         if whole == {**engine, KEY: {}}:
             report(where, "what the engine has anyway", "overrides that change the engine", None)

@@ -37,8 +37,8 @@ from sglangctl.systemd.unit_names import RESUME, RESUME_AT_BOOT, watch_unit
 
 CANNOT_RENDER = (TemplateError, ValueError, OSError)
 """What `make` raises."""
-MADE: dict[int, DesiredHost] = {}
-"""id of a host's spec -> what was made of it, before its stages ask for it: see `make_early`."""
+MADE: dict[str, DesiredHost] = {}
+"""Host -> what was made of it before its stages ask for it: see `make_early`."""
 
 
 @dataclass(frozen=True)
@@ -119,8 +119,7 @@ def desired_host(deploy: str) -> DesiredHost | None:
         fail_host(f"nothing was changed: {error}")
         return None
     try:
-        early = MADE.pop(id(spec), None)
-        desired = make(spec, sudo) if early is None else replace(early, sudo=sudo)
+        desired = made_early(spec, sudo) or make(spec, sudo)
         facts = desired.facts()
         choices: list[str] = []
         engines = spec.engines
@@ -179,11 +178,14 @@ def takes_of(engine: EngineSpec, host: HostSpec, gone: Sequence[str]) -> dict[st
 
 
 def make_early(spec: HostSpec) -> None:
-    """Find out whether everything of a host can be rendered, and keep it: that takes a while.
+    """Find out whether everything of a host can be rendered, and keep it: that takes a while."""
+    MADE[spec.name] = make(spec)
 
-    `spec` must be there until the deploy asks for it.
-    """
-    MADE[id(spec)] = make(spec)
+
+def made_early(spec: HostSpec, sudo: bool) -> DesiredHost | None:
+    """What was kept, once; None where this run wants the host otherwise."""
+    found = MADE.pop(spec.name, None)
+    return None if found is None or found.spec != spec else replace(found, sudo=sudo)
 
 
 def make(spec: HostSpec, sudo: bool = False) -> DesiredHost:
