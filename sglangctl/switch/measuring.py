@@ -32,6 +32,8 @@ FIND_S = 15.0
 """For finding out which ports answer as an engine: ranks listen on dozens that never answer."""
 LOOK_S = 10.0
 """For the weights' folders."""
+LIKELY = (8000, 30000)
+"""The ports of vLLM and SGLang, where nobody chooses others."""
 
 
 @dataclass(frozen=True)
@@ -187,15 +189,16 @@ def _stopped(plan: Plan) -> Iterator[tuple[str, tuple[int, ...]]]:
 def _endpoints(
     pids: tuple[int, ...], config: EngineConfig | None, paths: Paths
 ) -> Iterator[tuple[Endpoint, int]]:
-    """Where these processes listen, and which of them does. Of our own engine with its key. Low ports
-    first: those that the system chose are its ranks'."""
-    for listener in sorted(sockets.listeners(), key=lambda one: one.port):
-        owners = sockets.owners(listener.port, pids) if pids else []
+    """Where these processes listen, and which of them does. Of our own engine with its key."""
+    at = {one.port: one for one in sockets.listeners()}
+    # An engine has many ports, and what is no HTTP server keeps us waiting: the likely ones first.
+    for port in sorted(at, key=lambda port: (port not in LIKELY, port)):
+        owners = sockets.owners(port, pids) if pids else []
         if not owners:
             continue
         if config is None:
-            yield Endpoint(reachable(listener.address), listener.port), owners[0]
-        elif config.port == listener.port:
+            yield Endpoint(reachable(at[port].address), port), owners[0]
+        elif config.port == port:
             yield endpoint(config, paths, lambda: pids), owners[0]
 
 

@@ -17,6 +17,7 @@ import pytest
 from sglangctl.engine import former
 from sglangctl.engine.load import Load, Speed
 from sglangctl.free.model import Plan, UnitStep
+from sglangctl.proc.sockets import Listener
 from sglangctl.state.config import Acceptance, EngineConfig
 from sglangctl.state.paths import Paths
 from sglangctl.switch import measuring
@@ -142,6 +143,18 @@ def test_our_own_engine_gets_its_key(config: EngineConfig, paths: Paths) -> None
         found, said = taken(config, paths, "sglang-kimi.service")
     assert found is not None and found.answers and "sk-ours" not in said
     assert "sk-ours" not in paths.former("kimi").read_text()
+
+
+def test_the_likely_ports_are_asked_first_and_each_once(
+    paths: Paths, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """An engine's other ports speak no HTTP: each keeps us waiting."""
+    listening = [Listener("0.0.0.0", port, 1) for port in (500, 8000, 30000, 500, 41000)]
+    monkeypatch.setattr(measuring.sockets, "listeners", lambda: listening)
+    monkeypatch.setattr(measuring.sockets, "owners", lambda port, pids: [7] * (port != 30000))
+    found = list(measuring._endpoints((7,), None, paths))
+    assert [where.port for where, _ in found] == [8000, 500, 41000]
+    assert found[0][0].host == "127.0.0.1"
 
 
 @pytest.mark.parametrize(
