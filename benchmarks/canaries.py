@@ -55,14 +55,13 @@ ASKED = (
 """As the tiny model was trained: it answers with sentences of words at random, full of near ties."""
 CHAT = "<|im_start|>user\n{}<|im_end|>\n<|im_start|>assistant\n"
 SAME: dict[str, tuple[str, ...]] = {
-    "started again": (),
     "float32": ("--dtype=float32",),
     "chunks of 16 tokens, no radix cache": ("--chunked-prefill-size=16", "--disable-radix-cache"),
 }
 SOUND = ("fp8",)
-BROKEN = ("other", "int2", "scale", "rope")
+BROKEN = ("other", "int2")
 CHANGE = """
-import json, shutil, sys, glob, torch
+import shutil, sys, glob, torch
 from safetensors.torch import load_file, save_file
 how, source, target = sys.argv[1:]
 shutil.copytree(source, target)
@@ -77,17 +76,10 @@ for path in glob.glob(target + "/*.safetensors"):
         inside = ".layers." in name and w.dim() == 2
         f = w.float()
         if how == "other": f = f[torch.randperm(f.shape[0])] if inside else f
-        if how in ("int8", "int2") and inside: f = rounded(f, int(how[3:]))
+        if how == "int2" and inside: f = rounded(f, 2)
         if how == "fp8" and inside: f = f.to(torch.float8_e4m3fn).float()
-        if how == "scale" and inside and ".layers.1.mlp.down_proj" in name: f = f * 4
         found[name] = f.to(w.dtype).contiguous()
     save_file(found, path, metadata={"format": "pt"})
-if how == "rope":
-    file = target + "/config.json"
-    config = json.load(open(file))
-    for part in (config, config.get("rope_parameters") or {}):
-        if "rope_theta" in part: part["rope_theta"] = 20.0
-    json.dump(config, open(file, "w"))
 """
 
 
