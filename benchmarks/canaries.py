@@ -34,6 +34,7 @@ CHANGED_ROUNDS = 2
 MODEL = "/models/tiny-qwen3"
 PORT = 8000
 START_S = 400.0
+LIMIT_S = 600.0
 FLAGS = (
     "--model-impl=transformers",
     "--device=cpu",
@@ -130,7 +131,7 @@ def weighed(where: Endpoint, answers: list[tuple[Answer, ...]]) -> dict[str, Any
     found: list[Agreement] = []
     for number, before in enumerate(answers):
         with busy(where, number % 2 == 1):
-            found.append(canaries.compare(where, before, True))
+            found.append(canaries.compare(where, before, True, LIMIT_S))
     for one in found:
         print(f"     {one.said()}; own {one.own_nats}, lost {one.lost_nats}; {one.differences()}")
     print(flush=True)
@@ -147,7 +148,6 @@ def weighed(where: Endpoint, answers: list[tuple[Answer, ...]]) -> dict[str, Any
 
 def main() -> int:
     wanted = evidence.asked(sys.argv)
-    canaries.LIMIT_S = 600.0
     canaries.PROMPTS = (*canaries.PROMPTS, *map(CHAT.format, ASKED))
     host = Host.create(f"sglang-bench-{os.getpid()}", image="engine")
     try:
@@ -159,7 +159,7 @@ def main() -> int:
             for number in range(ROUNDS):
                 began = time.monotonic()
                 with busy(where, number % 2 == 0):
-                    made, fault = canaries.record(where, "tiny", True, True)
+                    made, fault = canaries.record(where, "tiny", True, True, LIMIT_S)
                 assert fault is None, fault
                 answers.append(made)
                 print(f"{time.monotonic() - began:.1f} s", [one.text for one in made], flush=True)

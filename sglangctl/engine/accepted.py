@@ -113,7 +113,7 @@ def judge(
     against, answers = last(config, paths), None
     if before is not None and before.answers:
         logprobs = canaries.safe(config.drafter is not None, config.version)
-        answers = canaries.compare(where, before.answers, logprobs)
+        answers = canaries.compare(where, before.answers, logprobs, wanted.limit_s)
     same_way = before is not None and before.kind == kind.name
     replaced = before.load if before is not None and same_way else None
     load, found = measured(where, config.served_name, wanted, against, kind, replaced)

@@ -41,8 +41,6 @@ BEGINNING = 12
 """Characters."""
 LEAST_ALIKE = 0.5
 """Share of the answers that have to begin alike, where no logprobs are to be had."""
-LIMIT_S = 30.0
-"""For all prompts together."""
 GREEDY = {
     "temperature": 0.0,
     "top_p": 1.0,
@@ -140,11 +138,11 @@ def safe(speculates: bool, version: str | None) -> bool:
 
 
 def record(
-    where: Endpoint, model: str, native: bool, logprobs: bool
+    where: Endpoint, model: str, native: bool, logprobs: bool, limit_s: float
 ) -> tuple[tuple[Answer, ...], str | None]:
     """An engine's answers to PROMPTS, one after the other, and why there are not all of them.
-    `native`: an SGLang, which has /generate; else /v1/completions, as vLLM has it."""
-    end = time.monotonic() + LIMIT_S
+    `limit_s`: for all of them together. `native`: an SGLang, which has /generate; else /v1/completions, as vLLM has it."""
+    end = time.monotonic() + limit_s
     made: list[Answer] = []
     for prompt in PROMPTS:
         left = end - time.monotonic()
@@ -162,9 +160,10 @@ def record(
     return tuple(made), None
 
 
-def compare(where: Endpoint, before: Sequence[Answer], logprobs: bool) -> Agreement:
-    """What an SGLang makes of the answers of the engine before it. Never raises for what it says."""
-    end = time.monotonic() + LIMIT_S
+def compare(where: Endpoint, before: Sequence[Answer], logprobs: bool, limit_s: float) -> Agreement:
+    """What an SGLang makes of the answers of the engine before it, within `limit_s` in all. Never
+    raises for what it says."""
+    end = time.monotonic() + limit_s
     alike = 0
     costs: list[float] = []
     own: list[float] = []

@@ -58,10 +58,9 @@ def told(wanted: Acceptance | None) -> list[str]:
     """For a plan, what is done to the engine that is replaced; none where nothing is."""
     if wanted is None or not wanted.replaced:
         return []
-    seconds = wanted.limit_s + canaries.LIMIT_S
     return [
         "acceptance: what is replaced and serves the same model is measured and asked first, for at "
-        f"most {seconds:g} s; it serves meanwhile"
+        f"most {2 * wanted.limit_s:g} s; it serves meanwhile"
     ]
 
 
@@ -102,13 +101,14 @@ def _look(
         return None
     say(
         f"{one.who} serves the same model: it is measured and asked, for at most "
-        f"{wanted.limit_s + canaries.LIMIT_S:g} s, and serves meanwhile"
+        f"{2 * wanted.limit_s:g} s, and serves meanwhile"
     )
     kind = kinds.of(one.where, ASK_S)
     if kind.vectors:
         say(f"{one.who} makes no text ({kind.name}): it is not measured")
         return None
-    answers, fault = canaries.record(one.where, one.model, one.native, one.logprobs)
+    native, logprobs = one.native, one.logprobs
+    answers, fault = canaries.record(one.where, one.model, native, logprobs, wanted.limit_s)
     if fault is not None:
         say(f"not all answers of {one.who} could be kept: {fault}")
     load: Load | None = None

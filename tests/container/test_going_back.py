@@ -251,6 +251,23 @@ def test_our_previous_release_serves_again(host: Host, tmp_path: Path, fault: st
     assert pending(failing) != {}
 
 
+def test_a_release_that_answers_otherwise_with_the_same_weights_is_refused(
+    host: Host, tmp_path: Path
+) -> None:
+    before = current(host)
+    wanted = {"fail": True, "limit_s": 3, "tokens": 12, "concurrency": 2}
+    other = {"STANDIN_TEXT": "Something else, of a model that is broken.", "ROUND": "a"}
+    refused = inventory_of(tmp_path, host, acceptance=wanted, environment=other)
+    done = deploy(refused, "-y")
+    said = done.stdout + done.stderr
+    assert done.returncode == 1, said
+    assert "it is measured and asked, for at most 6 s" in said, said
+    assert f"{UNIT}: 1 at a time" in said, said
+    assert "0 of 6 answers begin as before" in said, said
+    assert f"release {before[:12]} of chat serves again" in said, said
+    sound(host, before)
+
+
 def test_a_fallback_that_helps_serves_and_stays(host: Host, tmp_path: Path) -> None:
     wanted: dict[str, Any] = {
         "environment": {"STANDIN_FAULT": "gpu-out-of-memory", "ROUND": "fallback"},

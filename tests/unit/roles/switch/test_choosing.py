@@ -203,7 +203,7 @@ def test_the_plan_says_that_what_is_replaced_is_measured(
     units = [{"unit": ACCEPTED.spec.unit, "pids": [1]}] if stops else []
     facts["plans"] = {ACCEPTED.name: {"units_to_stop": units}}
     lines = measured_before(ACCEPTED, facts)
-    assert len(lines) == told and all("at most 50 s" in line for line in lines)
+    assert len(lines) == told and all("at most 40 s" in line for line in lines)
     assert measured_before(WANTED, facts) == []
 
 

@@ -8,7 +8,6 @@ from typing import Any
 
 import pytest
 
-from sglangctl.engine import canaries
 from sglangctl.engine.canaries import (
     LIMIT_NATS,
     PROMPTS,
@@ -23,10 +22,12 @@ from sglangctl.engine.http import Endpoint
 from tests.support.http_engine import Engine, serving
 from tests.support.language_model import Model
 
+LIMIT_S = 60.0
+
 
 def answers_of(model: Model, native: bool = True, logprobs: bool = True) -> tuple[Answer, ...]:
     with serving(Engine(answers=model.answer)) as engine:
-        found, fault = record(Endpoint("127.0.0.1", engine.port), "tiny", native, logprobs)
+        found, fault = record(Endpoint("127.0.0.1", engine.port), "tiny", native, logprobs, LIMIT_S)
     assert fault is None and len(found) == len(PROMPTS)
     kept = json.loads(json.dumps([asdict(one) for one in found]))
     again = tuple(one for one in map(Answer.read, kept) if one is not None)
@@ -36,7 +37,7 @@ def answers_of(model: Model, native: bool = True, logprobs: bool = True) -> tupl
 
 def beside(before: tuple[Answer, ...], model: Model, logprobs: bool = True) -> Agreement:
     with serving(Engine(answers=model.answer)) as engine:
-        return compare(Endpoint("127.0.0.1", engine.port), before, logprobs)
+        return compare(Endpoint("127.0.0.1", engine.port), before, logprobs, LIMIT_S)
 
 
 def test_the_same_engine_agrees() -> None:
@@ -103,8 +104,8 @@ def test_without_logprobs_the_beginnings_count(weights: int, told: bool) -> None
 def test_an_engine_that_could_crash_of_it_is_asked_for_no_logprobs() -> None:
     with serving(Engine(answers=Model().answer)) as engine:
         where = Endpoint("127.0.0.1", engine.port)
-        found, _ = record(where, "tiny", True, logprobs=False)
-        compare(where, found, logprobs=False)
+        found, _ = record(where, "tiny", True, False, LIMIT_S)
+        compare(where, found, False, LIMIT_S)
         asked = [document for _, document, _ in engine.requests if document]
     assert asked and not any(one["return_logprob"] for one in asked)
     assert not any("logprob_start_len" in one or "top_logprobs_num" in one for one in asked)
@@ -136,7 +137,7 @@ def test_an_old_vllm_that_refuses_a_field_is_asked_plainly() -> None:
         return Model().answer(path, asked)
 
     with serving(Engine(answers=answer)) as engine:
-        found, fault = record(Endpoint("127.0.0.1", engine.port), "tiny", False, True)
+        found, fault = record(Endpoint("127.0.0.1", engine.port), "tiny", False, True, LIMIT_S)
     assert fault is None and all(one.text and not one.ids for one in found)
 
 
@@ -157,8 +158,8 @@ def test_odd_answers_are_no_answers(body: Any) -> None:
     before = answers_of(Model())
     with serving(Engine(answers=lambda path, asked: (200, body))) as engine:
         where = Endpoint("127.0.0.1", engine.port)
-        record(where, "tiny", True, True)
-        found = compare(where, before, True)
+        record(where, "tiny", True, True, LIMIT_S)
+        found = compare(where, before, True, LIMIT_S)
     assert found.cost_nats is None
     assert found.fault is not None or found.differences()
 
@@ -166,15 +167,14 @@ def test_odd_answers_are_no_answers(body: Any) -> None:
 def test_an_engine_that_refuses_says_why() -> None:
     with serving(Engine(answers=lambda path, asked: (503, {"error": "busy"}))) as engine:
         where = Endpoint("127.0.0.1", engine.port)
-        found, fault = record(where, "tiny", True, True)
-        compared = compare(where, (Answer("a", "b"),), True)
+        found, fault = record(where, "tiny", True, True, LIMIT_S)
+        compared = compare(where, (Answer("a", "b"),), True, LIMIT_S)
     assert found == () and fault is not None and "503: busy" in fault
     assert compared.differences() == [] and "503" in compared.said()
 
 
-def test_a_slow_engine_is_asked_no_longer_than_the_limit(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(canaries, "LIMIT_S", 0.0)
-    found, fault = record(Endpoint("127.0.0.1", 9), "tiny", True, True)
+def test_a_slow_engine_is_asked_no_longer_than_the_limit() -> None:
+    found, fault = record(Endpoint("127.0.0.1", 9), "tiny", True, True, 0.0)
     assert found == () and fault is not None and "in time" in fault
 
 
@@ -182,5 +182,5 @@ def test_an_engine_that_says_more_than_it_was_asked_for_is_cut() -> None:
     """It becomes a file, and the next engine's prompt."""
     body = {"text": "x" * 99_999, "output_ids": list(range(9_999)), "meta_info": {}}
     with serving(Engine(answers=lambda path, asked: (200, body))) as engine:
-        found, _ = record(Endpoint("127.0.0.1", engine.port), "tiny", True, True)
+        found, _ = record(Endpoint("127.0.0.1", engine.port), "tiny", True, True, LIMIT_S)
     assert all(len(one.text) == 1000 and len(one.ids) == TOKENS for one in found)
