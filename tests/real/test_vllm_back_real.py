@@ -49,10 +49,10 @@ def models(host: Host) -> list[str]:
 
 
 def port_is_its_own(host: Host) -> bool:
-    """Whether who listens on the port is in the cgroup of the unit."""
+    """Whether all who listen on the port are in the cgroup of the unit."""
     listening = host.exec("fuser", "8000/tcp").stdout.split()
-    cgroup = f"/sys/fs/cgroup{show(host, VLLM, 'ControlGroup')}/cgroup.procs"
-    return bool(listening) and set(listening) <= set(host.exec("cat", cgroup).stdout.split())
+    cgroups = [host.exec("cat", f"/proc/{pid}/cgroup").stdout for pid in listening]
+    return bool(listening) and all(f"/{VLLM}" in one for one in cgroups)
 
 
 def test_a_real_vllm_serves_again_when_the_new_release_fails(host: Host, tmp_path: Path) -> None:
