@@ -46,7 +46,7 @@ def read(folder: Path) -> Entry | None:
         wanted, key = str(provenance["wheel"]["sha256"]), str(provenance["key"])
         if sha256(wheel) != wanted:
             return None
-    except (OSError, ValueError, KeyError, TypeError):
+    except (OSError, ValueError, KeyError, TypeError, RecursionError):
         return None
     return Entry(key, wheel, wanted, provenance)
 

@@ -12,7 +12,7 @@ from typing import Any
 from sglangctl.state.files import write_atomic
 from sglangctl.state.paths import Paths
 from sglangctl.util.plain_files import read_bytes
-from sglangctl.util.values import mapping, mappings, text
+from sglangctl.util.values import json_object, mapping, mappings, text
 
 VERSION = 1
 KEPT = 8
@@ -24,10 +24,13 @@ def peer_to_peer(environment: Mapping[str, Any]) -> bool:
 
 
 def entries(name: str, paths: Paths) -> list[dict[str, Any]]:
-    """What is kept of an engine, oldest first; a file that cannot be parsed counts as none."""
+    """What is kept of an engine, oldest first; what is no file that can be parsed counts as none, also
+    a folder. PermissionError passes through."""
     try:
-        document = mapping(json.loads(read_bytes(paths.collective(name))))
-    except (FileNotFoundError, ValueError, RecursionError):
+        document = json_object(read_bytes(paths.collective(name)))
+    except PermissionError:
+        raise
+    except OSError:
         return []
     return mappings(document.get("collective")) if document.get("v") == VERSION else []
 

@@ -98,7 +98,7 @@ def holder(paths: Paths) -> Holder | None:
     try:
         document: Any = json.loads((paths.root / LOCK).read_text(encoding="utf-8"))
         found = Holder(**{**document, "what": escaped(str(document["what"]))})
-    except (OSError, ValueError, TypeError, KeyError):
+    except (OSError, ValueError, TypeError, KeyError, RecursionError):
         return None
     process = procfs.stat(found.pid) if isinstance(found.pid, int) else None
     return found if process is not None and process.start == found.start else None

@@ -15,7 +15,7 @@ import pwd
 import re
 import shutil
 import stat
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, fields, replace
 from pathlib import Path
 from typing import Any
 
@@ -28,7 +28,7 @@ from sglangctl.systemd import systemctl, unit_keys
 from sglangctl.systemd.unit_names import engine_unit
 from sglangctl.util import os_errors, plain_files
 from sglangctl.util.errors import Failed
-from sglangctl.util.values import text
+from sglangctl.util.values import json_object, printable, text
 
 DIGEST = re.compile(r"[0-9a-f]{12,64}")
 FILES = {
@@ -46,6 +46,10 @@ FOLDER_MODE = 0o755
 LINKS = ("current", "previous", "known-good")
 LISTS = {"foreign": dict, "stopped": str, "disable": str, "containers": dict}
 """The lists of state.json, and what they hold."""
+FOREIGN, CONTAINER = ("unit",), ("id", "name", "command")
+"""What an entry of `foreign` and of `containers` has in any case, as text."""
+KINDS = {"str": str, "bool": bool, "int": int, "dict": dict, "tuple": tuple, "None": type(None)}
+"""By the annotations of State."""
 
 
 @dataclass(frozen=True)
@@ -140,16 +144,34 @@ def read_state(name: str, paths: Paths) -> State | None:
     try:
         document = json.loads(plain_files.read_bytes(path).decode("utf-8"))
         for key, kind in LISTS.items():
-            document[key] = tuple(document.get(key, ()))
-            if not all(isinstance(one, kind) for one in document[key]):
-                raise ValueError(f"{key} has an entry of another kind")
-        return State(**document)
+            entries = document.get(key, [])
+            if not isinstance(entries, list) or not all(isinstance(one, kind) for one in entries):
+                raise ValueError(f"{key} is of another kind, or an entry of it is")
+            document[key] = tuple(entries)
+        return _of_its_kinds(State(**document))
     except FileNotFoundError:
         return None
-    except (OSError, ValueError, TypeError, AttributeError) as error:
+    except (OSError, ValueError, TypeError, AttributeError, RecursionError) as error:
         raise Failed(
             f"{path} cannot be read ({os_errors.describe(error)}): move it away and deploy again"
         ) from None
+
+
+def _of_its_kinds(state: State) -> State:
+    """The same; ValueError for a field of another kind, and for an entry that nothing can be made of."""
+    for field in fields(State):
+        kinds = tuple(KINDS[part.partition("[")[0]] for part in str(field.type).split(" | "))
+        if not isinstance(getattr(state, field.name), kinds):
+            raise ValueError(f"{field.name} is of another kind")
+    if not all(isinstance(one, str) for one in (state.fallback or {}).values()):
+        raise ValueError("fallback has an entry of another kind")
+    for digest in (state.to, state.came_from, state.wanted):
+        if digest is not None and not DIGEST.fullmatch(str(digest)):
+            raise ValueError(f"{printable(str(digest), 80)} is no release")
+    for entries, keys in ((state.foreign, FOREIGN), (state.containers, CONTAINER)):
+        if any(not isinstance(one.get(key), str) for one in entries for key in keys):
+            raise ValueError("what ran before is not whole")
+    return state
 
 
 def write_state(name: str, state: State, paths: Paths) -> None:
@@ -318,11 +340,10 @@ def manifest(name: str, digest: str, paths: Paths) -> dict[str, Any]:
     if missing:
         raise Failed(f"the release {digest} lacks {', '.join(missing)}: deploy again")
     try:
-        document = json.loads((folder / "manifest.json").read_text(encoding="utf-8"))
-    except (OSError, ValueError) as error:
-        raise Failed(
-            f"the manifest of {digest} cannot be read: {os_errors.describe(error)}"
-        ) from None
+        document = json.loads(plain_files.read_bytes(folder / "manifest.json"))
+    except (OSError, ValueError, RecursionError) as error:
+        why = os_errors.describe(error)
+        raise Failed(f"the manifest of {digest} cannot be read ({why}): deploy again") from None
     if not isinstance(document, dict):
         raise Failed(f"the manifest of {digest} is not a mapping: deploy again")
     return document
@@ -343,10 +364,10 @@ def shipped(name: str, digest: str, paths: Paths) -> list[str]:
 def venv_of(manifest: Path) -> Path | None:
     """The venv that a manifest.json names; None without one."""
     try:
-        named = json.loads(manifest.read_text(encoding="utf-8")).get("venv")
-    except (OSError, ValueError, AttributeError):
+        named = text(json_object(plain_files.read_bytes(manifest)).get("venv"))
+    except OSError:
         return None
-    return Path(named) if isinstance(named, str) else None
+    return Path(named) if named else None
 
 
 def all_secrets(name: str, paths: Paths) -> list[str]:

@@ -5,7 +5,9 @@ import json
 import os
 import pwd
 import shutil
+from dataclasses import fields
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -193,8 +195,48 @@ def test_state_survives_a_round_trip_and_is_for_root_alone(tmp_path: Path) -> No
     release.write_state("kimi", state, paths)
     assert release.read_state("kimi", paths) == state
     assert oct(paths.state_json("kimi").stat().st_mode)[-3:] == "600"
-    paths.state_json("kimi").write_text("{")
-    with pytest.raises(Failed, match="deploy again"):
+
+
+WHOLE: dict[str, Any] = {"phase": "back", "to": "a" * 64}
+
+
+@pytest.mark.parametrize("content", ["", "[]", "null", "[" * 100_000, '{"venv": [7]}'])
+def test_a_damaged_manifest_names_no_environment(tmp_path: Path, content: str) -> None:
+    paths = Paths(tmp_path)
+    release.stage("kimi", document(), paths)
+    file = paths.releases("kimi") / DIGEST / "manifest.json"
+    file.write_text(content)
+    assert release.venv_of(file) is None
+    if content == '{"venv": [7]}':
+        assert release.venv("kimi", DIGEST, paths) is None
+    else:
+        with pytest.raises(Failed, match="deploy again"):
+            release.manifest("kimi", DIGEST, paths)
+    file.unlink()
+    os.mkfifo(file)
+    assert release.venv_of(file) is None
+
+
+@pytest.mark.parametrize(
+    "content",
+    [
+        *("", "{", "[]", "null", "[" * 100_000, '{"phase": "live", "v": ' + "9" * 5000 + "}"),
+        *({**WHOLE, field.name: [7e300]} for field in fields(State)),
+        *({**WHOLE, field.name: {"a": None}} for field in fields(State) if field.name != "gate"),
+        *({**WHOLE, "to": text} for text in ("", "../../x" * 4, "\ud800\0", "/" + "a" * 64)),
+        {**WHOLE, "fallback": {"instead_of": 3}},
+        {**WHOLE, "foreign": [{"unit": None}]},
+        {**WHOLE, "containers": [{"id": "1", "name": "box"}]},
+        {**WHOLE, "more": 1},
+    ],
+    ids=lambda content: str(content)[:40],
+)
+def test_a_damaged_state_is_one_sentence(tmp_path: Path, content: Any) -> None:
+    paths = Paths(tmp_path)
+    paths.engine_state("kimi").mkdir(parents=True)
+    text = content if isinstance(content, str) else json.dumps(content)
+    paths.state_json("kimi").write_text(text)
+    with pytest.raises(Failed, match="move it away and deploy again"):
         release.read_state("kimi", paths)
 
 
