@@ -104,7 +104,7 @@ def notes_of(engine: DesiredEngine, facts: JSON) -> tuple[str, ...]:
     """A fallback that serves, others on the GPUs of an engine that stays, drop-ins of others, and a log
     that was deleted while the engine writes it."""
     unit = engine_facts(facts, engine.name).get("unit") or {}
-    found = []
+    stays, found = not decision_of(engine)(facts).needed, []
     if side_of(engine, facts) is not engine:
         about = mapping((engine_facts(facts, engine.name).get("state") or {}).get("fallback"))
         found.append(
@@ -112,13 +112,13 @@ def notes_of(engine: DesiredEngine, facts: JSON) -> tuple[str, ...]:
             f"inventory is the same. To try release {engine.release.digest[:12]} again, on "
             f"the host: sglangctl stop {engine.name}, then deploy"
         )
-    if not decision_of(engine)(facts).needed:
+    if stays:
         found += beside(engine_facts(facts, engine.name, "plans"))
     paths = str(unit.get("DropInPaths") or "").split()
     others = [path for path in paths if not path.endswith(f"/{SWITCH_DROP_IN}")]
     if others:
         found.append(f"drop-ins change {engine.spec.unit}, and are left alone: {', '.join(others)}")
-    if engine_facts(facts, engine.name).get("log_deleted") is True:
+    if stays and engine_facts(facts, engine.name).get("log_deleted") is True:
         log, unit_name = Path(engine.spec.log), engine.installed_unit(facts).path.rsplit("/", 1)[1]
         found.append(deleted_log.sentence(log, unit_name))
     return tuple(found)

@@ -275,6 +275,12 @@ def test_three_bad_deploys_and_the_way_back(day: Day) -> None:
     )
     assert "chat since " in last["serves now"] and "embed since " in last["serves now"]
     assert "every engine serves" in last["way back"] and "report.json" in last["evidence"]
+    # A value that the inventory does not know of this version, and its own parser does.
+    chat = day.pid("chat")
+    wrong = {**CHAT, "version": "0.5.9", "flags": {"attention-backend": "fa9"}}
+    last = day.fails(chat=wrong, embed=EMBED)
+    assert "argument --attention-backend: invalid choice: 'fa9'" in last["what failed"]
+    assert day.pid("chat") == chat
     last = day.fails(chat={**CHAT, "model": {"path": "/models/none"}}, embed=EMBED)
     assert "/models/none" in last["what failed"] and "nothing was changed" in last["serves now"]
     day.host.exec(

@@ -182,6 +182,8 @@ def test_drop_ins_of_others_and_a_deleted_log_are_told() -> None:
     facts = facts_of(WANTED, unit=unit, log_deleted=True)  # the folder is there again
     assert chosen(facts).action == choice.STAYS
     assert "was deleted" in chosen(facts).notes[1] and "systemctl restart" in chosen(facts).notes[1]
+    facts["engines"][WANTED.name]["releases"] = {"current": "b" * 64}
+    assert len(chosen(facts).notes) == 1, "the restart opens it anew"
 
 
 ACCEPTED = desired_engine(engine("acceptance: {limit_s: 20}"))
