@@ -189,9 +189,7 @@ def test_an_engine_that_was_started_by_hand_is_named_and_left(day: Day) -> None:
         assert any("is on its GPUs too" in note and ": kill " in note for note in notes), notes
         day.host.exec("systemctl", "stop", "sglang-chat.service")
         last = day.fails(chat=CHAT, embed=EMBED)
-        assert (
-            "launch_serv" in last["what failed"] and "nothing was changed" in last["serves now"]
-        )
+        assert "launch_serv" in last["what failed"] and "nothing was changed" in last["serves now"]
         assert "sglangctl free chat --policy engines, then: " in last["way back"]
     finally:
         day.host.exec("bash", "-c", "kill -9 -- -$(cat /run/by-hand)")
