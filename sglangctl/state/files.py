@@ -12,12 +12,9 @@ import os
 import pwd
 import re
 import stat
-import tempfile
 from pathlib import Path
 from typing import Any
 
-from sglangctl.masking.names import MASK, is_secret_name
-from sglangctl.masking.scrub import joined, scrub
 from sglangctl.util import os_errors
 
 LARGEST_TEXT = 256 * 1024
@@ -70,6 +67,10 @@ def describe(path: str, wanted: str | None = None) -> dict[str, Any]:
 def masked_text(data: bytes) -> str | None:
     """The text of one of our files without secrets: the values of secret names, and what a bundle leaves
     out, because somebody may have written it in by hand (`Environment=HF_TOKEN=...`). None for binary."""
+    # Here: every start of an engine waits for this module, which reads its configuration.
+    from sglangctl.masking.names import MASK, is_secret_name
+    from sglangctl.masking.scrub import joined, scrub
+
     try:
         text = data.decode("utf-8")
     except UnicodeDecodeError:
@@ -88,6 +89,8 @@ def masked_text(data: bytes) -> str | None:
 
 def no_room(folder: Path, size: int = 65536) -> str | None:
     """Why no file of `size` bytes can be made in a folder now (read-only, full); None: it can."""
+    import tempfile
+
     try:
         with tempfile.TemporaryFile(prefix=".sglangctl-", dir=folder) as file:
             file.write(bytes(size))
