@@ -9,6 +9,7 @@ import sys
 import time
 from collections.abc import Iterable
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 from sglangctl.proc import procfs
@@ -57,6 +58,16 @@ def owners(port: int, pids: Iterable[int] | None = None) -> list[int]:
     return sorted(
         {owner for found in holders_of(inodes, pids).values() for owner in found} if inodes else ()
     )
+
+
+def chosen_by_kernel() -> range:
+    """The ports of which Linux gives one to a program that asks for any (ip(7), ip_local_port_range)."""
+    try:
+        text = Path(f"{procfs.PROC}/sys/net/ipv4/ip_local_port_range").read_text(encoding="ascii")
+        first, last = map(int, text.split())
+    except (OSError, ValueError):
+        first, last = 32768, 60999
+    return range(first, last + 1)
 
 
 def connections(port: int, pid: int | None = None) -> int | None:

@@ -32,6 +32,7 @@ class RecordedUnit:
     sources: dict[str, str]
     """Path -> text, of the fragment and the drop-ins."""
     ports: tuple[int, ...]
+    """Where it listens at each of its starts."""
     models: tuple[str, ...] | None
 
 
@@ -56,6 +57,13 @@ def record(unit: str) -> RecordedUnit | None:
         }
     )
     answers = answering(ports)
+    # One of any number, for a rendezvous of its processes (vLLM, SGLang), is another one next time.
+    any_port = sockets.chosen_by_kernel()
+    ports = [
+        port
+        for port in ports
+        if port not in any_port or (answers[0] == port if answers else speaks_http(port))
+    ]
     return RecordedUnit(
         unit=unit,
         load_state=found["LoadState"],
@@ -81,6 +89,11 @@ def answering(ports: Iterable[int]) -> tuple[int, tuple[str, ...]] | None:
 def served_models(port: int, timeout_s: float = 3.0) -> tuple[str, ...] | None:
     """The ids that /v1/models lists; None without a usable answer (it may want a key)."""
     return readiness_facts.served_models(ask(Endpoint("127.0.0.1", port), "/v1/models", timeout_s))
+
+
+def speaks_http(port: int, timeout_s: float = 3.0) -> bool:
+    """Whether it answers at all, be it that it wants a key."""
+    return ask(Endpoint("127.0.0.1", port), "/v1/models", timeout_s).status is not None
 
 
 def _sources(unit: Unit) -> dict[str, str]:

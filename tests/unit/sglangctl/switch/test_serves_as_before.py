@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from sglangctl.proc import sockets
-from sglangctl.switch import back
+from sglangctl.switch import back, recorded_unit
 from sglangctl.systemd.unit import Unit
 from tests.support.http_engine import Engine, serving
 from tests.support.units import unit
@@ -67,3 +67,21 @@ def test_what_is_missing_is_said(
     monkeypatch: pytest.MonkeyPatch, engine: Engine, more: dict[str, Any], said: str
 ) -> None:
     assert said in str(missing(monkeypatch, engine, **more)[0])
+
+
+@pytest.mark.parametrize("key", ["", "k"], ids=["open", "with a key"])
+@pytest.mark.parametrize("beside", [8001, 45678])
+def test_a_port_of_any_number_need_not_come_back(
+    monkeypatch: pytest.MonkeyPatch, key: str, beside: int
+) -> None:
+    """vLLM's processes meet at a port that the kernel chose: it was asked for in vain for 45 minutes."""
+    found = Running("vllm.service", unit().properties)
+    monkeypatch.setattr(recorded_unit, "show", lambda names: {names[0]: found})
+    monkeypatch.setattr(sockets, "owners", lambda port, pids: [US])
+    monkeypatch.setattr(sockets, "chosen_by_kernel", lambda: range(32768, 61000))
+    with serving(Engine(api_key=key or None)) as served:
+        listening = [sockets.Listener("0.0.0.0", port, 1) for port in (served.port, beside)]
+        monkeypatch.setattr(sockets, "listeners", lambda: listening)
+        recorded = recorded_unit.record("vllm.service")
+    assert recorded is not None and recorded.models == (None if key else ("tiny",))
+    assert set(recorded.ports) == {served.port} | ({beside} - {45678})
