@@ -67,7 +67,7 @@ class Answer:
         """From a kept document; None for what is none."""
         found = mapping(document)
         prompt, said = text(found.get("prompt")), text(found.get("text"))
-        if not prompt or not said:
+        if not prompt or said is None:
             return None
         ids, logprobs = _ids(found.get("ids")), _logprobs(found.get("logprobs"))
         return cls(prompt, said, ids, logprobs)
@@ -164,6 +164,9 @@ def compare(where: Endpoint, before: Sequence[Answer], logprobs: bool, limit_s: 
     """What an SGLang makes of the answers of the engine before it, within `limit_s` in all. Never
     raises for what it says."""
     end = time.monotonic() + limit_s
+    before = [one for one in before if one.text]
+    if not before:
+        return Agreement(0, 0, fault="the engine before it answered nothing")
     alike = 0
     costs: list[float] = []
     own: list[float] = []
@@ -193,7 +196,9 @@ def _weigh(
     where: Endpoint, prompt: Sequence[int], answer: Answer, limit_s: float
 ) -> list[tuple[float, float]]:
     """Of each token of an answer: its log probability after `prompt`, and that of the most probable
-    one. Empty where the engine does not tell."""
+    one. Empty where the engine does not tell, or there is no token."""
+    if not answer.ids and not answer.text:
+        return []
     start = len(prompt) - 1
     asked: dict[str, Any] = {"logprob_start_len": start, "top_logprobs_num": 1}
     if answer.ids:
@@ -236,9 +241,10 @@ def _complete(where: Endpoint, model: str, prompt: str, limit_s: float) -> HttpA
 
 
 def _native(prompt: str, answer: HttpAnswer) -> Answer | None:
-    """An answer of /generate; None without a text."""
+    """An answer of /generate; None where it is none. An empty text is one: a broken engine may end at
+    once."""
     said = text(answer.object().get("text"))
-    if not said:
+    if said is None:
         return None
     rows = _rows(_meta(answer).get("output_token_logprobs"))
     ids = tuple(one[1] for one in rows) or _ids(answer.object().get("output_ids"))
@@ -247,10 +253,10 @@ def _native(prompt: str, answer: HttpAnswer) -> Answer | None:
 
 
 def _openai(prompt: str, answer: HttpAnswer) -> Answer | None:
-    """An answer of /v1/completions; None without a text."""
+    """An answer of /v1/completions; None where it is none."""
     choice = next(iter(mappings(answer.object().get("choices"))), {})
     said = text(choice.get("text"))
-    if not said:
+    if said is None:
         return None
     ids = _ids(choice.get("token_ids"))
     values = _logprobs(mapping(choice.get("logprobs")).get("token_logprobs"))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Sequence
 from dataclasses import asdict
 from typing import Any
 
@@ -184,3 +185,29 @@ def test_an_engine_that_says_more_than_it_was_asked_for_is_cut() -> None:
     with serving(Engine(answers=lambda path, asked: (200, body))) as engine:
         found, _ = record(Endpoint("127.0.0.1", engine.port), "tiny", True, True, LIMIT_S)
     assert all(len(one.text) == 1000 and len(one.ids) == TOKENS for one in found)
+
+
+@pytest.mark.parametrize("logprobs", [True, False])
+def test_an_engine_that_answers_nothing_is_told(logprobs: bool) -> None:
+    """Seen with weights that were shuffled, on the real engine: it was "could not be compared"."""
+
+    class Mute(Model):
+        def native(self, asked: dict[str, Any]) -> tuple[int, Any]:
+            status, body = super().native(asked)
+            return status, {**body, "text": "", "output_ids": []}
+
+        def decode(self, ids: Sequence[int], count: int) -> list[tuple[float, int]]:
+            return super().decode(ids, 0)
+
+    model = Mute(weights=1)
+    model.logprobs = logprobs
+    found = beside(answers_of(Model()), model, logprobs)
+    assert found.fault is None and found.alike == 0
+    assert found.differences()
+
+
+def test_an_engine_that_answered_nothing_before_is_no_measure() -> None:
+    mute = tuple(Answer(prompt, "") for prompt in PROMPTS[:2])
+    found = beside(mute, Model())
+    assert found.differences() == [] and "answered nothing" in found.said()
+    assert beside((*mute, *answers_of(Model())), Model()).asked == len(PROMPTS)
