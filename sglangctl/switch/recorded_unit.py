@@ -32,7 +32,7 @@ class RecordedUnit:
     sources: dict[str, str]
     """Path -> text, of the fragment and the drop-ins."""
     ports: tuple[int, ...]
-    """Where it listens at each of its starts."""
+    """Where it serves: see `lasting`."""
     models: tuple[str, ...] | None
 
 
@@ -57,13 +57,7 @@ def record(unit: str) -> RecordedUnit | None:
         }
     )
     answers = answering(ports)
-    # One of any number, for a rendezvous of its processes (vLLM, SGLang), is another one next time.
-    any_port = sockets.chosen_by_kernel()
-    ports = [
-        port
-        for port in ports
-        if port not in any_port or (answers[0] == port if answers else speaks_http(port))
-    ]
+    ports = [answers[0]] if answers else lasting(ports)
     return RecordedUnit(
         unit=unit,
         load_state=found["LoadState"],
@@ -89,6 +83,13 @@ def answering(ports: Iterable[int]) -> tuple[int, tuple[str, ...]] | None:
 def served_models(port: int, timeout_s: float = 3.0) -> tuple[str, ...] | None:
     """The ids that /v1/models lists; None without a usable answer (it may want a key)."""
     return readiness_facts.served_models(ask(Endpoint("127.0.0.1", port), "/v1/models", timeout_s))
+
+
+def lasting(ports: list[int]) -> list[int]:
+    """Those at which a unit listens again after its next start. Its processes may meet at others, which
+    are chosen anew each time: vLLM lets the kernel choose, SGLang adds a random number to its own."""
+    chosen = sockets.chosen_by_kernel()
+    return list(filter(speaks_http, ports)) or [port for port in ports if port not in chosen]
 
 
 def speaks_http(port: int, timeout_s: float = 3.0) -> bool:
