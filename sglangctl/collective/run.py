@@ -21,7 +21,7 @@ from sglangctl.holders.survey import Holder, Survey
 from sglangctl.masking.masker import Masker, read_env, secrets_of
 from sglangctl.proc import command
 from sglangctl.state import collectives, release
-from sglangctl.state.config import EngineConfig, HostConfig, load_engines, load_host
+from sglangctl.state.config import EngineConfig, HostConfig, load_host, siblings_of
 from sglangctl.state.lock import Busy, locked
 from sglangctl.state.paths import Paths
 from sglangctl.systemd import confined
@@ -122,7 +122,7 @@ def refuse_holders(engine: EngineConfig, paths: Paths) -> None:
             f"nothing was measured: {engine.unit} is {unit.active}; first: sglangctl stop {engine.name}",
             REFUSED,
         )
-    siblings = [other for other in load_engines(paths) if other.name != engine.name]
+    siblings = siblings_of(engine.name, paths)
     for one in in_the_way(engine, load_host(paths), siblings, survey.survey()):
         where = f", {one.system_unit}" if one.system_unit else ""
         raise Failed(

@@ -24,7 +24,7 @@ from typing import Any, Callable
 
 from sglangctl import free
 from sglangctl.free.model import FreeResult, Plan
-from sglangctl.state.config import load_engine, load_engines, load_host
+from sglangctl.state.config import load_engine, load_host, siblings_of
 from sglangctl.state.journal import Writer
 from sglangctl.state.lock import locked
 from sglangctl.state.paths import Paths
@@ -56,7 +56,7 @@ def run(args: argparse.Namespace) -> int:
     engine, host = load_engine(args.name, paths), load_host(paths)
     if args.replaced:
         engine = replace(engine, gpus=())  # whoever is on its GPUs is in nobody's way
-    siblings = [other for other in load_engines(paths) if other.name != engine.name]
+    siblings = siblings_of(engine.name, paths)
 
     def planned() -> Plan:
         return free.plan(engine, host, siblings, policy=args.policy, stop=args.stop)

@@ -326,6 +326,11 @@ def load_engines(paths: Paths | None = None) -> list[EngineConfig]:
     return [load_engine(name, paths) for name in engine_names(paths)]
 
 
+def siblings_of(name: str, paths: Paths) -> list[EngineConfig]:
+    """The other engines of this host. Its own file is not read: a deploy may have come to mend it."""
+    return [load_engine(other, paths) for other in engine_names(paths) if other != name]
+
+
 def engine_names(paths: Paths) -> list[str]:
     """The names of this host's engines; ConfigError where they may not be looked at."""
     try:

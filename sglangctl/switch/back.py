@@ -17,7 +17,7 @@ from sglangctl.proc import sockets
 from sglangctl.proc.command import Result
 from sglangctl.startup.render import duration
 from sglangctl.state import release
-from sglangctl.state.config import EngineConfig, load_engine, load_engines, load_host
+from sglangctl.state.config import EngineConfig, load_engine, load_host, siblings_of
 from sglangctl.state.paths import Paths
 from sglangctl.state.release import State
 from sglangctl.switch import gate, live, recorded_unit
@@ -179,7 +179,7 @@ def _step(engine: EngineConfig, state: State, step: str, why: str, paths: Paths)
 
 def end_new(engine: EngineConfig, paths: Paths, say: Callable[[str], None]) -> None:
     """Stop the new engine, and what is left of it."""
-    siblings = [other for other in load_engines(paths) if other.name != engine.name]
+    siblings = siblings_of(engine.name, paths)
     plan = free.plan(
         replace(engine, replaces=()), load_host(paths), siblings, policy="declared", stop=True
     )

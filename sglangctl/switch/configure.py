@@ -41,7 +41,7 @@ def engine_of(name: str, config: str, paths: Paths) -> EngineConfig:
     """The engine that a configuration's text describes; ConfigError when it cannot be used."""
     try:
         document = json.loads(config)
-    except ValueError as error:
+    except (ValueError, RecursionError) as error:
         raise ConfigError(f"{SENT} is not JSON ({error}): deploy again") from None
     engine = engine_from(checked_document(document, SENT), SENT)
     if engine.name != name:

@@ -14,7 +14,7 @@ from sglangctl.free import text
 from sglangctl.free.model import FreeResult
 from sglangctl.proc import pidfds
 from sglangctl.state import lock, ownership, release
-from sglangctl.state.config import EngineConfig, HostConfig, load_engines, load_host
+from sglangctl.state.config import EngineConfig, HostConfig, load_host, siblings_of
 from sglangctl.state.paths import Paths
 from sglangctl.state.slots import live_unit
 from sglangctl.switch.journal import now
@@ -46,7 +46,7 @@ def end_switch(name: str, paths: Paths, say: Say, limit_s: float = 60.0) -> None
 
 def stop(engine: EngineConfig, paths: Paths, say: Say) -> None:
     """Raises Failed when something of the engine is still there."""
-    siblings = [other for other in load_engines(paths) if other.name != engine.name]
+    siblings = siblings_of(engine.name, paths)
     for step in steps(engine, load_host(paths), siblings, paths):
         step.do(say)
 

@@ -25,12 +25,13 @@ from sglangctl.proc import as_user, memory
 from sglangctl.startup.render import duration, explain
 from sglangctl.state import ownership, release, slots
 from sglangctl.state.config import (
+    ConfigError,
     EngineConfig,
     Fallback,
     load_engine,
-    load_engines,
     load_host,
     located,
+    siblings_of,
 )
 from sglangctl.state.files import link_atomic, no_room
 from sglangctl.state.lock import locked
@@ -56,7 +57,7 @@ from sglangctl.switch.present import COMMITTING, here, possible, with_known
 from sglangctl.switch.takeover import Takeover, hand_over
 from sglangctl.systemd import systemctl
 from sglangctl.systemd.unit import UP, find
-from sglangctl.util import os_errors
+from sglangctl.util import os_errors, plain_files
 from sglangctl.util.errors import Failed
 from sglangctl.weights import page_cache
 
@@ -182,7 +183,7 @@ def switch(
                 f"nothing was changed. No file can be made in {folder}: {why}; make room or make it "
                 "writable, and deploy again"
             )
-    others = [other for other in load_engines(paths) if other.name != engine.name]
+    others = siblings_of(engine.name, paths)
     engine, siblings = takes.of(engine, others)
     plan = free.plan(engine, load_host(paths), siblings, policy=policy, stop=True)
     if plan.refused:
@@ -256,16 +257,25 @@ def _recorded(engine: EngineConfig, plan: Plan, say: Say, paths: Paths) -> State
             + (f", ports {', '.join(map(str, one.ports))}" if one.ports else "")
             + (f", serves {', '.join(one.models)}" if one.models else "")
         )
-    file = paths.engine_json(engine.name)
     stopped = tuple(one.unit for one in found if one.active_state in UP)
     present = replace(
         here(engine, plan, stopped, paths),
         time=now(),
         foreign=tuple(recorded_unit.as_document(one) for one in found),
-        config_before=file.read_text(encoding="utf-8") if file.is_file() else None,
+        config_before=_usable(engine.name, paths),
         disable=tuple(step.unit for step in plan.units_to_stop if step.disable),
     )
     return with_known(engine.name, present, paths)
+
+
+def _usable(name: str, paths: Paths) -> str | None:
+    """The text of engines/NAME.json; None where it is damaged: nothing can be brought back with it."""
+    try:
+        text = plain_files.read_bytes(paths.engine_json(name)).decode("utf-8")
+        engine_of(name, text, paths)
+    except (OSError, UnicodeDecodeError, ConfigError):
+        return None
+    return text
 
 
 def _forward(

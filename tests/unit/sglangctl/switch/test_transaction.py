@@ -637,6 +637,25 @@ def test_what_may_not_be_ended_is_refused_before_anything_is_stopped(machine: Ma
     assert release.read_state("tiny", machine.paths) is None
 
 
+DAMAGE = [b"", b"[]", b"[" * 100_000, b"\xff\xfe", b'{"v": 1, "name": "tiny", "port": []}']
+
+
+@pytest.mark.parametrize("data", DAMAGE, ids=lambda data: repr(data[:12]))
+@pytest.mark.parametrize("good", [True, False])
+def test_a_deploy_mends_a_damaged_configuration(machine: Machine, data: bytes, good: bool) -> None:
+    """Its message says to deploy again; and it is nothing to go back to."""
+    wanted = ran_before(machine, "ours")
+    machine.paths.engine_json("tiny").write_bytes(data)
+    machine.good = {OLD, NEW} if good else {OLD}
+    if good:
+        transaction.begin(wanted, machine.paths, machine.record())
+    else:
+        with pytest.raises(Failed, match="release aaaaaaaaaaaa of tiny serves again"):
+            transaction.begin(wanted, machine.paths, machine.record())
+    assert machine.serving() == {NEW if good else OLD}
+    assert load_engine("tiny", machine.paths).port == PORT_AFTER
+
+
 @pytest.mark.parametrize("what", ["units", "engine.json", "state"])
 def test_where_a_file_of_it_cannot_be_written_nothing_is_stopped(
     machine: Machine, monkeypatch: pytest.MonkeyPatch, what: str
