@@ -41,6 +41,8 @@ BEGINNING = 12
 """Characters."""
 LEAST_ALIKE = 0.5
 """Share of the answers that have to begin alike, where no logprobs are to be had."""
+ROUNDED = 0.01
+"""By which the logarithm of a probability may be above 0."""
 GREEDY = {
     "temperature": 0.0,
     "top_p": 1.0,
@@ -264,7 +266,9 @@ def _openai(prompt: str, answer: HttpAnswer) -> Answer | None:
 
 
 def _bounded(prompt: str, said: str, ids: tuple[int, ...], logprobs: tuple[float, ...]) -> Answer:
-    return Answer(prompt, said[:TEXT_KEPT], ids[:TOKENS], logprobs[:TOKENS])
+    # A probability above 1, or of 1 throughout, is what an engine says that computes none.
+    real = any(logprobs) and max(logprobs) <= ROUNDED
+    return Answer(prompt, said[:TEXT_KEPT], ids[:TOKENS], logprobs[:TOKENS] if real else ())
 
 
 def _ids(found: Any) -> tuple[int, ...]:

@@ -69,6 +69,33 @@ def test_a_model_that_is_less_sure_of_the_same_is_told() -> None:
     assert "less sure" in found.differences()[0]
 
 
+@pytest.mark.parametrize("said", [0.0, 0.5, 1e14])
+@pytest.mark.parametrize("native", [True, False])
+def test_what_is_no_logarithm_of_a_probability_makes_no_engine_worse(
+    native: bool, said: float
+) -> None:
+    """Of an engine before it that computes none, or computes them wrong."""
+    model = Model()
+
+    def odd(path: str, document: dict[str, Any]) -> Any:
+        found = model.answer(path, document)
+        assert found is not None
+        status, answer = found
+        if native:
+            for row in answer["meta_info"].get("output_token_logprobs") or ():
+                row[0] = said
+        else:
+            logprobs = answer["choices"][0]["logprobs"]
+            logprobs["token_logprobs"] = [said for _ in logprobs["token_logprobs"]]
+        return status, answer
+
+    with serving(Engine(answers=odd)) as engine:
+        before, _ = record(Endpoint("127.0.0.1", engine.port), "tiny", native, True, LIMIT_S)
+    assert before and all(one.ids and not one.logprobs for one in before)
+    found = beside(before, model)
+    assert (found.cost_nats, found.lost_nats) == (0.0, None) and found.differences() == []
+
+
 def test_decoding_that_is_broken_is_told() -> None:
     """Prompts are read right: what it is asked to weigh is as before."""
     model = Model()
