@@ -169,7 +169,7 @@ CHECKS: dict[str, Check] = {
         gate=STAGED,
     ),
     "engine-limits": Check(
-        "the engine may open 65,535 files, and ranks may lock memory",
+        "the engine may open 8,192 files, and ranks may lock memory",
         "SGLang: set_ulimit; NCCL's user guide, troubleshooting",
         gate=STAGED,
     ),

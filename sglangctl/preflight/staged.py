@@ -35,8 +35,9 @@ from sglangctl.util.values import text, texts, whole
 VERSION = 2
 """Of the questions: another number, and everything is asked again."""
 NEGATIVE = re.compile(r"\bno[-_]([a-z][a-z0-9_-]+)")
-FILES = 65535
-"""That SGLang raises its own limit to (0.5.23, utils/common.py)."""
+FILES = 8192
+"""A process of the engine has one for each client and rank. SGLang raises its own limit to 65,535 as
+far as it may (0.5.23, utils/common.py), and serves with less: containers give 20,000."""
 LOCKED = 64 << 20
 """Bytes: above what distributions set (8 MiB). NCCL's user guide asks for no limit."""
 GIVEN = "the unit has {}: raise the limit of the container or machine around it"
@@ -138,7 +139,7 @@ def _limits(engine: EngineConfig, said: dict[str, Any]) -> Iterator[Finding]:
         yield finding(
             "engine-limits",
             WARN,
-            f"the engine may open {files} files: SGLang asks for more",
+            f"the engine may open {files} files, one for each client",
             GIVEN.format("LimitNOFILE"),
             f"{FILES}",
         )

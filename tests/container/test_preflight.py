@@ -146,7 +146,7 @@ def test_a_converged_host_whose_model_is_damaged_says_so(scene: Scene) -> None:
 
 
 def test_the_report_of_all_hosts_changes_nothing(scene: Scene) -> None:
-    before = filesystem(scene.host)
+    before = without_journals(scene.host)
     scene.deploy("--dry")
     with scene.with_(f"chmod 600 {SHARD}", f"chmod 644 {SHARD}"):
         done = deploy(scene.inventory, "-y", script="preflight")
@@ -155,4 +155,9 @@ def test_the_report_of_all_hosts_changes_nothing(scene: Scene) -> None:
         assert "fail weights-unreadable" in text and "preflight: tiny would fail" in text
     done = deploy(scene.inventory, "-y", script="preflight")
     assert done.returncode == 0, done.stdout + done.stderr
-    assert filesystem(scene.host) == before
+    assert without_journals(scene.host) == before
+
+
+def without_journals(host: Host) -> list[str]:
+    """The watch of the engine that serves writes a line a minute."""
+    return [line for line in filesystem(host) if "/starts/" not in line]
