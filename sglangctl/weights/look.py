@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pwd
 from dataclasses import asdict, dataclass
+from importlib import import_module
 from pathlib import Path
 from typing import Any, Callable
 
@@ -43,6 +44,8 @@ def model(
     same = bool(now) and memory.get("files") == now and memory.get("tokenizer") == tokenizer
     if same and "config" in kept:  # which an older version did not keep
         return _from_json(kept, str(folder))
+    # Before the fork: that user may not be able to read this Python's modules (a Python of root's own).
+    import_module("concurrent.futures.thread")
     found = _from_json(
         mapping(
             as_user.ask(user, lambda: asdict(check(folder, tokenizer=tokenizer)), LIMIT_S),
