@@ -11,11 +11,13 @@ from typing import Any
 
 import pytest
 
+from roles.inventory import auto_profile
 from sglangctl import cli
 from sglangctl.collective import answers, arms, run
 from sglangctl.gpu import gpus
 from sglangctl.gpu.gpus import Gpu
 from sglangctl.holders import classes, survey
+from sglangctl.probe import collectives as probed
 from sglangctl.proc import membership, pidfds, procfs
 from sglangctl.state import collectives
 from sglangctl.state.config import EngineConfig, HostConfig, load_engine
@@ -24,6 +26,7 @@ from sglangctl.state.paths import Paths
 from sglangctl.state.release import FILES
 from sglangctl.systemd.confined import Ended
 from tests.support.engine_host import write_config
+from tests.support.inventory_case import engine as spec_of
 
 FAKE = Path(__file__).resolve().parents[3] / "support/fake_torch"
 DIGEST = "0123456789ab"
@@ -111,6 +114,24 @@ def test_each_outcome_s_exit_status(
         (kept,) = collectives.entries("tiny", Paths())
         # What was not possible is not kept over what is known.
         assert kept["exit"] == (1 if status == 2 else status)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(("fault", "words"), [("stop", "hung"), ("wrong", "were wrong")])
+def test_where_peer_to_peer_fails_auto_chooses_safe(
+    root: Path, port: int, fault: str, words: str
+) -> None:
+    """From ranks that are killed, or add wrong, to the profile: over what is kept and the probe."""
+    runner = Runner(f"{fault},1,peers")
+    kept = run.measure(engine(root, port), Paths(), limit_s=3.0, run=runner)
+    assert [arm.outcome for arm in kept.result.arms] == [
+        "hung" if fault == "stop" else "wrong",
+        "right",
+    ]
+    spec = spec_of("tensor_parallel: 2\nnccl: {profile: auto, overrides: {PROTO: LL}}")
+    chosen = auto_profile.choose(spec, probed.brief("tiny", Paths()))
+    assert chosen.profile == "safe"
+    assert f"all-reduces {words}, without it every sum was right" in chosen.why
 
 
 def test_what_cannot_be_done_is_said_and_is_status_2(
