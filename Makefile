@@ -60,7 +60,7 @@ test-real: images
 
 test-hosts: images
 	@$(BIN)/python -m tests.hosts.images debian11 debian13
-	EVIDENCE=hosts $(PYTEST) -q -m real -p tests.hosts.evidence \
+	EVIDENCE=hosts $(PYTEST) -q $(SIDE_BY_SIDE) 2 -m real -p tests.hosts.evidence \
 		tests/container/test_host_kinds.py tests/container/test_put_back.py $(ARGS)
 
 gpu-check: $(VENV)/.ready

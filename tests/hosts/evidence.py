@@ -114,4 +114,5 @@ def _reason(report: pytest.TestReport) -> str:
 
 
 def pytest_configure(config: pytest.Config) -> None:
-    config.pluginmanager.register(Evidence(ROOT / "docs/evidence"))
+    if not hasattr(config, "workerinput"):  # side by side, one process collects for all
+        config.pluginmanager.register(Evidence(ROOT / "docs/evidence"))
