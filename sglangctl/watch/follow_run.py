@@ -68,7 +68,9 @@ class Follow:
         self._config_at = _written(paths.engine_json(config.name))
         self._unresponsive_t: float | None = None
         self._restarted = False
-        self._folder = pipes.working_folder(run.main_pid)
+        environment = launch_event.environment(paths.current(config.name), masker)
+        # Of the release, not of the process: systemd changes its folder after it has told its number.
+        self._folder = environment.get("HOME")
         self._clean_up()
         offset = self._replay() if resumed else None
         if offset is None:
@@ -98,7 +100,7 @@ class Follow:
             later=self._later if run.folder is not None else None,
             accept=accept if config.acceptance else None,
             at_gate=at_gate,
-            jit=JitCaches(launch_event.environment(paths.current(config.name), masker)),
+            jit=JitCaches(environment),
         )
 
     @property

@@ -17,14 +17,6 @@ from sglangctl.proc.mounts import Mounts
 NAME = re.compile(r"corepipe(?:\.cuda\..{1,255}\.|_.{1,255}_)([1-9][0-9]{0,9})", re.DOTALL)
 
 
-def working_folder(pid: int) -> str | None:
-    """Of a process; None where it has ended."""
-    try:
-        return os.readlink(f"{procfs.PROC}/{pid}/cwd")
-    except OSError:
-        return None
-
-
 def remove(folder: str) -> list[str]:
     """Remove the pipes of processes that are gone, of whichever start; their names.
 

@@ -47,4 +47,3 @@ def test_a_pipe_of_somebody_else_stays(
 
 def test_a_folder_that_is_gone_has_none(tmp_path: Path) -> None:
     assert pipes.remove(str(tmp_path / "no")) == []
-    assert pipes.working_folder(os.getpid()) == os.getcwd()

@@ -476,7 +476,10 @@ def test_cudas_pipes_of_ended_processes_go_at_the_beginning_and_at_the_end_of_a_
     cache = tmp_path / "cache"
     cache.mkdir()
     before = killed()
-    with subprocess.Popen(["cat"], stdin=subprocess.PIPE, cwd=cache) as process:
+    release = Paths().current("tiny")
+    release.mkdir(parents=True, exist_ok=True)
+    (release / "engine.env").write_text(f'HOME="{cache}"\n')
+    with subprocess.Popen(["cat"], stdin=subprocess.PIPE) as process:  # not there yet
         theirs = Run("b" * 32, process.pid, time.monotonic())
         Follow(load_engine("tiny"), Paths(), theirs, Logtail(log_of(root)), False).close()
         assert before.exists()  # no unit of ours
