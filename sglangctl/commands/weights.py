@@ -7,7 +7,8 @@ huggingface_hub wrote down when it fetched the folder; ended and called again, i
 
 --start is what the engine's unit runs before each start: it says nothing of a model that is
 complete, reads none of its headers while no file changes, and lets the engine start where it could
-not check.
+not check. It ends a start whose port is taken, too; not with --at-gate, where the engine before
+still serves.
 
 Exit status: 0 complete, 1 not (each finding says what is wrong and what next), 2 could not check.
 With --json: {"v": 1, "weights": [{"path", "files", "bytes", "tensors", "complete"}], "findings":
@@ -28,10 +29,10 @@ from sglangctl.state.config import load_engine
 from sglangctl.state.paths import Paths
 from sglangctl.util.errors import Unusable
 from sglangctl.util.terminal import escaped
+from sglangctl.watch.before_start import faults, port_taken
 from sglangctl.weights import look
 from sglangctl.weights.check import Model
 from sglangctl.weights.hashes import Progress
-from sglangctl.weights.start import faults
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -45,13 +46,16 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     )
     parser.add_argument("--json", action="store_true", help="one document")
     parser.add_argument("--start", action="store_true", help="of --engine: may it start")
+    parser.add_argument(
+        "--at-gate", action="store_true", help="of --start: its port is not its yet"
+    )
 
 
 def run(args: argparse.Namespace) -> int:
     if args.start:
         if not args.engine:
             raise Unusable("--start is of an engine: name it with --engine")
-        return may_start(args.engine)
+        return may_start(args.engine, args.at_gate)
     models = _models(args)
     if args.json:
         print(json.dumps(document(models)))
@@ -60,18 +64,24 @@ def run(args: argparse.Namespace) -> int:
     return 0 if all(model.complete for model in models) else 1
 
 
-def may_start(name: str) -> int:
-    """1 for a model that is not whole, with its faults on standard error (the engine's log)."""
+def may_start(name: str, at_gate: bool) -> int:
+    """1 for a model that is not whole or a port that is taken, with what is wrong on standard error (the
+    engine's log)."""
     try:
         paths = Paths()
-        wrong = faults(load_engine(name, paths), paths)
+        engine = load_engine(name, paths)
+        wrong = faults(engine, paths)
+        by = None if wrong or at_gate else port_taken(engine, engine.limits.port_held_s)
     except Exception as error:  # a fault of the check must not keep an engine from its start
         print(escaped(f"sglangctl weights: not checked: {error}"), file=sys.stderr)
         return 0
     for finding in wrong:
         fix = f": {finding.fix}" if finding.fix else ""
         print(escaped(f"sglangctl weights: {finding.seen}{fix}"), file=sys.stderr)
-    return 1 if wrong else 0
+    if by is not None:
+        said = f"sglangctl weights: port {engine.port} is held by {by}: end that, or choose another `port`"
+        print(escaped(said), file=sys.stderr)
+    return 1 if wrong or by is not None else 0
 
 
 def document(models: list[Model]) -> dict[str, object]:

@@ -6,7 +6,7 @@ import ipaddress
 from collections.abc import Iterable
 from dataclasses import dataclass
 
-from sglangctl.proc import procfs, sockets
+from sglangctl.proc import membership, procfs, sockets
 from sglangctl.proc.sockets import Listener
 
 LOOK_S = 1.0
@@ -41,6 +41,14 @@ def find(port: int, listen: str, pids: Iterable[int], net_of: int | None = None)
     if others:
         return Owner(port, others[0], False)
     return Owner(port, None, False if _sees_all(pids) else None)
+
+
+def named(pid: int) -> str | None:
+    """`nginx (pid 812, nginx.service)`; None where it has ended."""
+    found = procfs.stat(pid)
+    if found is None:
+        return None
+    return f"{found.comm} (pid {pid}, {membership.of(pid).unit or 'no unit'})"
 
 
 def relevant(found: Iterable[Listener], listen: str) -> list[Listener]:

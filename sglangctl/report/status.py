@@ -18,7 +18,7 @@ from sglangctl.systemd.unit import Unit, with_watch
 from sglangctl.systemd.unit_failure import spawn_step
 from sglangctl.systemd.unit_names import watch_unit
 from sglangctl.util.errors import Failed
-from sglangctl.weights.start import why
+from sglangctl.watch.before_start import why
 
 VERSION = 1
 SILENT_S = 150.0

@@ -22,7 +22,7 @@ from sglangctl.state.paths import Paths
 from sglangctl.systemd.unit import Unit, find
 from sglangctl.systemd.unit_failure import spawn_step
 from sglangctl.util.values import rounded
-from sglangctl.weights.start import why
+from sglangctl.watch.before_start import why
 
 
 @dataclass(frozen=True)

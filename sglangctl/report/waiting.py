@@ -119,7 +119,7 @@ class Waiting:
 def never_ran(config: EngineConfig, paths: Paths) -> list[str] | None:
     """Why the unit does not run and the next step, a line each. None of a unit that runs."""
     from sglangctl.systemd.unit import find
-    from sglangctl.weights.start import why
+    from sglangctl.watch.before_start import why
 
     unit = find(config.unit)
     if unit is None or not (unit.down or unit.retried):

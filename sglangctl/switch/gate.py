@@ -133,6 +133,10 @@ def drop_in(unit: str, current: str, release: str, log: Path, port: int) -> str:
         found = [one for one in service.split("\n") if one.startswith(key)]
         end = f" {FLAG} {port}" if key == "ExecStart=" else ""
         lines += [one.replace(current, release) + end for one in found]
+    # The engine before has the port.
+    lines.append("ExecStartPre=")
+    before = [one for one in service.split("\n") if one.startswith("ExecStartPre=")]
+    lines += [one + (" --at-gate" if one.endswith(" --start") else "") for one in before]
     lines += [f"StandardOutput=append:{log}", f"StandardError=append:{log}"]
     return "\n".join(lines) + "\n"
 

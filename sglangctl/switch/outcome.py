@@ -15,7 +15,7 @@ from sglangctl.state.paths import Paths
 from sglangctl.systemd.unit import Unit, find
 from sglangctl.util.heartbeat import BEAT_S
 from sglangctl.util.values import texts
-from sglangctl.weights import start as weights
+from sglangctl.watch import before_start
 
 LOOK_S = 0.25
 LAST_WORDS_S = 3.0
@@ -190,7 +190,7 @@ class _Following:
 
     def _down(self, unit: Unit | None, start: str | None) -> Outcome:
         assert unit is not None
-        why = weights.why(self.engine, unit, self.paths)
+        why = before_start.why(self.engine, unit, self.paths)
         said = why.sentence if why else "somebody stopped it"
         return Outcome("down", f"{self.engine.unit} does not run: {said}", start=start)
 

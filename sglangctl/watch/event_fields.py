@@ -7,11 +7,12 @@ from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
+from sglangctl.engine import port_owner
 from sglangctl.engine.http import Answer
 from sglangctl.engine.port_owner import Owner
 from sglangctl.engine.readiness_facts import Proof
 from sglangctl.gpu import gpus
-from sglangctl.proc import freezer, membership, oom, procfs
+from sglangctl.proc import freezer, oom
 
 SHM_FULL_MIB = 16
 
@@ -67,9 +68,9 @@ def socket(port: int, owner: Owner | None) -> dict[str, Any]:
     if owner.ours is not None:
         fields["ours"] = owner.ours
     if owner.ours is False and owner.pid is not None:
-        found, unit = procfs.stat(owner.pid), membership.of(owner.pid).unit
-        if found is not None:
-            fields["owner"] = f"{found.comm} (pid {owner.pid}, {unit or 'no unit'})"
+        named = port_owner.named(owner.pid)
+        if named is not None:
+            fields["owner"] = named
     return fields
 
 

@@ -242,7 +242,8 @@ def test_sigstop_of_a_rank_while_loading(engine: EngineUnit) -> None:
     ],
 )  # fmt: skip
 def test_port_is_held(engine: EngineUnit, name: str, command: str, listening_s: float = 20) -> None:
-    configured(engine)
+    """First as a start goes; then with the finding ignored: how it fails by itself is looked at."""
+    configured(engine, limits={"port_held_s": 1.0})
     engine.host.exec(
         "systemd-run", "--unit=other-server", "--collect", "--setenv=STANDIN_START_S=0.5",
         "--setenv=HOME=/root", *command.split(),
@@ -253,6 +254,12 @@ def test_port_is_held(engine: EngineUnit, name: str, command: str, listening_s: 
             lambda: engine.host.exec("sh", "-c", listening, check=False).returncode == 0,
             listening_s,
         )
+        engine.start()
+        assert poll(lambda: engine.show("ActiveState") == "failed", 60 * engine.patience)
+        assert engine.show("ExecMainPID") == "0", "it was loaded although its port is taken"
+        said = engine.host.exec("sglangctl", "status", engine.name, check=False).stdout
+        assert f"port {engine.port} is held by" in said and "other-server.service" in said
+        configured(engine, preflight={"ignore": ["port-taken"]})
         engine.start()
         verdict = engine.until("failed")
         assert verdict["cause"] == "port-taken"

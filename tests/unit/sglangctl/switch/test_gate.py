@@ -27,6 +27,7 @@ Type=exec
 EnvironmentFile=/s/current/nccl.env
 EnvironmentFile=/s/current/engine.env
 ExecStartPre=-/usr/bin/printf x
+ExecStartPre=/usr/local/bin/sglangctl weights --engine kimi --start
 ExecStart=/venv/bin/python -m sglang.launch_server --config /s/current/engine.yaml
 ExecStartPost=/usr/local/bin/sglangctl wait kimi
 StandardOutput=append:/log/engine.log
@@ -53,6 +54,9 @@ def test_until_it_is_let_in_it_has_its_own_release_and_log_and_is_not_restarted(
         "ExecStart=",
         "ExecStart=/venv/bin/python -m sglang.launch_server --config /s/releases/aa/engine.yaml "
         "--gated-launch-port 40001",
+        "ExecStartPre=",
+        "ExecStartPre=-/usr/bin/printf x",
+        "ExecStartPre=/usr/local/bin/sglangctl weights --engine kimi --start --at-gate",
         "StandardOutput=append:/log/gate.log",
         "StandardError=append:/log/gate.log",
     ]

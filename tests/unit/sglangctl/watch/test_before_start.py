@@ -3,6 +3,10 @@
 from __future__ import annotations
 
 import json
+import os
+import socket
+import threading
+from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
 
@@ -13,7 +17,8 @@ from sglangctl.commands import weights as command
 from sglangctl.state.config import EngineConfig, Preflight
 from sglangctl.state.paths import Paths
 from sglangctl.systemd.unit import Unit
-from sglangctl.weights import check, look, remembered, start
+from sglangctl.watch import before_start as start
+from sglangctl.weights import check, look, remembered
 from tests.support.engine_config import ENGINE
 from tests.support.safetensors_files import shards
 
@@ -74,6 +79,52 @@ def test_what_could_not_be_checked_starts(
     paths.engine_json("kimi").write_text(text)
     assert asked() == 0
     assert "not checked: " in capsys.readouterr().err
+
+
+@pytest.fixture
+def taken(paths: Paths, engine: EngineConfig) -> Iterator[socket.socket]:
+    """Somebody else listens on the engine's port."""
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        document = {**CONFIG, "model": engine.model, "port": server.getsockname()[1]}
+        document["limits"] = {"port_held_s": 0.3}
+        paths.engine_json("kimi").write_text(json.dumps(document))
+        yield server
+
+
+def test_a_port_that_is_taken_ends_the_start_before_the_load(
+    taken: socket.socket, capsys: pytest.CaptureFixture[str]
+) -> None:
+    port = taken.getsockname()[1]
+    assert asked() == 1
+    said = capsys.readouterr().err
+    assert f"port {port} is held by " in said and f"(pid {os.getpid()}, " in said
+
+
+def test_at_its_gate_the_engine_before_has_the_port(
+    taken: socket.socket, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert cli.main(["weights", "--engine", "kimi", "--start", "--at-gate"]) == 0
+    assert capsys.readouterr() == ("", "")
+
+
+def test_a_port_that_is_let_go_of_in_time_is_free(taken: socket.socket) -> None:
+    threading.Timer(0.05, taken.close).start()
+    assert asked() == 0
+
+
+def test_a_start_that_a_taken_port_stopped_is_explained(
+    taken: socket.socket, paths: Paths, engine: EngineConfig
+) -> None:
+    port = taken.getsockname()[1]
+    mine = replace(engine, port=port, listen="127.0.0.1")
+    found = start.why(mine, Unit("sglang-kimi.service", BEFORE_MAIN), paths)
+    assert found is not None and f"port {port} is held by " in found.sentence
+    assert "systemctl reset-failed sglang-kimi.service" in found.next_step
+    ignoring = replace(mine, preflight=Preflight(ignore=("port-taken",)))
+    assert start.port_taken(ignoring) is None
+    other = replace(mine, listen="127.0.0.2")
+    plain = start.why(other, Unit("sglang-kimi.service", BEFORE_MAIN), paths)
+    assert plain is not None and "before it had a main process" in plain.sentence
 
 
 def test_a_fault_of_our_own_does_not_keep_an_engine_from_its_start(
