@@ -52,8 +52,6 @@ def go_back(engine: EngineConfig, state: State, why: str, paths: Paths, record: 
         live.end(gate.in_slot(engine, way))
         engine = gate.in_old(engine, way)
     end_new(engine, paths, say)
-    if own_ran(state):
-        live.watch_anew(engine)  # meanwhile
     live.restarts(engine, paths, allowed=True)
     before = _restored(engine, state, paths)
     serving = [_own(before, state, paths, say)] if own_ran(state) else []
@@ -197,7 +195,7 @@ def _own(engine: EngineConfig, state: State, paths: Paths, say: Callable[[str], 
     """Start our own previous release and follow it to its proof."""
     digest = str(state.came_from)[:12]
     unit = find(engine.unit)
-    live.begin_start(engine, watched=True)
+    live.begin_start(engine)
     say(f"started {engine.unit} with release {digest}, as before the switch")
     outcome = follow(engine, paths, say, unit.invocation_id if unit else "")
     if outcome.proven:

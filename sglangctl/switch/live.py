@@ -85,15 +85,14 @@ def take_away(engine: EngineConfig, paths: Paths) -> None:
     slots.take_away(engine.name, paths)
 
 
-def begin_start(engine: EngineConfig, watched: bool = False) -> None:
+def begin_start(engine: EngineConfig) -> None:
     """Start without waiting (the unit is activating until it serves); systemd has read its file.
 
-    The watch is started anew, with the configuration and the program that are there now, and the
-    engine is ordered after it; `watched`: that was done before.
+    The watch is started anew, with the configuration and the program that are there now: not before
+    they are. The engine is ordered after it.
     """
     _reset_failed(engine.unit)
-    if not watched:
-        watch_anew(engine)
+    watch_anew(engine)
     _call("start", "--no-block", "--", engine.unit)
 
 
@@ -107,13 +106,6 @@ def start(unit: str) -> None:
 def watch_anew(engine: EngineConfig) -> None:
     """Restart the watch, without waiting."""
     _call("restart", "--no-block", "--", watch_unit(engine.name))
-
-
-def watch_beforehand(engine: EngineConfig) -> bool:
-    """Restart the watch while the engine still serves, and wait for that: a stop takes no time in which
-    nothing serves for it. It reads the configuration anew for each run. False where it does not come
-    up: the start tries it again."""
-    return systemctl.call("restart", "--", watch_unit(engine.name), timeout_s=60).ok
 
 
 def _reset_failed(unit: str) -> None:

@@ -295,14 +295,12 @@ def _forward(
         plan = _at_the_gate(engine, way, plan, state, paths, record)
         engine = gate.in_old(engine, way)
     measuring.take(engine, plan, str(state.to), paths, record.say)
-    runs = way is None and any(step.unit == engine.unit for step in plan.units_to_stop)
-    watched = runs and live.watch_beforehand(engine)
     _step(engine, state, FREEING, paths, record)
     freed = free.execute(_kept_enabled(plan), record.say, record.emit)
     if not freed.ok:
         raise Failed(freed.sentence, status=freed.status)
     live.cancel_start(engine)
-    _bring_up(engine, state, paths, record, moves, watched)
+    _bring_up(engine, state, paths, record, moves)
 
 
 def _step(engine: EngineConfig, state: State, step: str, paths: Paths, record: Record) -> None:
@@ -311,15 +309,10 @@ def _step(engine: EngineConfig, state: State, step: str, paths: Paths, record: R
 
 
 def _bring_up(
-    engine: EngineConfig,
-    state: State,
-    paths: Paths,
-    record: Record,
-    moves: bool = False,
-    watched: bool = False,
+    engine: EngineConfig, state: State, paths: Paths, record: Record, moves: bool = False
 ) -> None:
-    """From free GPUs to the committed release; `moves`: in a slot, `watched`: see live.begin_start.
-    NotKept when it does not come to serve."""
+    """From free GPUs to the committed release; `moves`: in a slot. NotKept when it does not come to
+    serve."""
     say, to = record.say, str(state.to)
     _step(engine, state, MOVING, paths, record)
     if state.config is not None:
@@ -350,7 +343,7 @@ def _bring_up(
         say(f"let {engine.unit} in at its gate")
     else:
         live.reload()
-        live.begin_start(engine, watched)
+        live.begin_start(engine)
         say(f"started {engine.unit}")
     _step(engine, state, FOLLOWING, paths, record)
     outcome = follow(engine, paths, say, ran)

@@ -675,35 +675,34 @@ def test_where_a_file_of_it_cannot_be_written_nothing_is_stopped(
     assert machine.serving() == {VLLM}
 
 
-@pytest.mark.parametrize(("what", "before"), [("ours", True), ("vllm", False), ("nothing", False)])
-def test_the_watch_of_an_engine_that_runs_takes_no_time_without_service(
-    machine: Machine, monkeypatch: pytest.MonkeyPatch, what: str, before: bool
+@pytest.mark.parametrize("good", [True, False])
+def test_the_watch_is_started_anew_after_the_configuration_is_there(
+    machine: Machine, monkeypatch: pytest.MonkeyPatch, good: bool
 ) -> None:
-    """Until the first switch there is no configuration that a watch could read."""
-    wanted, calls = ran_before(machine, what), []
-    free_gpus = machine.free
+    """One that was restarted earlier reads the old limits, and the next deploy restarts it again."""
+    wanted, seen = ran_before(machine, "ours"), []
+    file = machine.paths.engine_json("tiny")
+    if not good:
+        machine.good = {OLD}
 
     def call(*words: str, timeout_s: float = 0) -> Result:
-        calls.append(f"{words[0]} {words[-1]}")
+        if words[0] == "restart":
+            seen.append(file.read_bytes())
         return machine.systemctl(*words)
 
-    def freed(*given: Any) -> FreeResult:
-        calls.append("free")
-        return free_gpus(*given)
-
     monkeypatch.setattr(systemctl, "call", call)
-    monkeypatch.setattr(free, "execute", freed)
-    transaction.begin(wanted, machine.paths, machine.record())
-    restart, start = calls.index(f"restart {WATCH}"), calls.index(f"start {UNIT}")
-    assert calls.count(f"restart {WATCH}") == 1
-    assert (restart < calls.index("free")) == before
-    assert restart < start
+    if good:
+        transaction.begin(wanted, machine.paths, machine.record())
+    else:
+        with pytest.raises(Failed, match="serves again"):
+            transaction.begin(wanted, machine.paths, machine.record())
+    assert seen and seen[-1] == file.read_bytes()
 
 
-def test_going_back_the_watch_comes_up_while_the_files_are_put_back(
+def test_going_back_systemd_reads_its_units_once(
     machine: Machine, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """And systemd reads its units once: each time costs the old engine's start."""
+    """Each time costs the old engine's start."""
     wanted, calls = ran_before(machine, "ours"), []
     machine.good = {OLD}
 
@@ -718,25 +717,7 @@ def test_going_back_the_watch_comes_up_while_the_files_are_put_back(
     after = calls[first + 1 :]
     restart, start = after.index(f"restart {WATCH}"), after.index(f"start {UNIT}")
     assert after[:start].count("daemon-reload") == 1
-    assert restart < after.index("daemon-reload") < start
-
-
-def test_a_watch_that_did_not_come_up_is_tried_again_with_the_start(
-    machine: Machine, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    wanted, restarts = ran_before(machine, "ours"), 0
-
-    def call(*words: str, timeout_s: float = 0) -> Result:
-        nonlocal restarts
-        if words[0] == "restart":
-            restarts += 1
-            return Result(1, "", "Job failed.") if restarts == 1 else machine.systemctl(*words)
-        return machine.systemctl(*words)
-
-    monkeypatch.setattr(systemctl, "call", call)
-    transaction.begin(wanted, machine.paths, machine.record())
-    assert restarts == 2
-    committed(machine)
+    assert after.index("daemon-reload") < restart < start
 
 
 def cut(machine: Machine, step: str, what: str) -> None:
