@@ -61,7 +61,8 @@ test-real: images
 test-hosts: images
 	@$(BIN)/python -m tests.hosts.images debian11 debian13
 	EVIDENCE=hosts $(PYTEST) -q $(SIDE_BY_SIDE) 2 -m real -p tests.hosts.evidence \
-		tests/container/test_host_kinds.py tests/container/test_put_back.py $(ARGS)
+		$(wildcard tests/container/test_host_*.py tests/container/test_hosts_*.py) \
+		tests/container/test_put_back.py $(ARGS)
 
 gpu-check: $(VENV)/.ready
 	$(BIN)/python -m tests.gpu.run $(SETTINGS) $(ARGS)

@@ -121,6 +121,7 @@ def test_what_is_wrong_with_logins_fails_its_own_host_alone(host: Host, tmp_path
     assert changed(done) == {}
 
 
+@pytest.mark.real  # `make test-hosts` builds their images
 def test_an_older_and_a_newer_debian_beside_each_other(host_factory: Any, tmp_path: Path) -> None:
     """The short job on them; the long one on every kind of host is test_host_kinds.py's."""
     old: Host = host_factory("older", image="debian11", gpus=2)
