@@ -21,6 +21,7 @@ import pytest
 from roles.remote import program
 from tests.container.conftest import HostFactory
 from tests.hosts.host import Host
+from tests.support.waiting import until
 
 pytestmark = [pytest.mark.container, pytest.mark.timeout(420)]
 
@@ -164,7 +165,9 @@ def silence(host: Host) -> Callable[[], object]:
 
 
 def docker(*argv: str) -> None:
-    subprocess.run(["docker", *argv], check=True, capture_output=True, timeout=60)
+    """Tried again where it fails: on a busy machine the freezer gives up before all have stopped."""
+    command = ["docker", *argv]
+    until(lambda: subprocess.run(command, capture_output=True, timeout=60).returncode == 0)
 
 
 @pytest.fixture
