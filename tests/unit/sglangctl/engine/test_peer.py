@@ -22,6 +22,7 @@ from sglangctl.masking.masker import Masker
 from sglangctl.proc import sockets
 from sglangctl.state.config import EngineConfig, Readiness
 from tests.support.http_engine import Engine, serving
+from tests.support.tools import leave_out
 
 KEY = "sk-planted-0123456789"
 STRANGER = Path(__file__).parents[3] / "support" / "stranger.py"
@@ -107,7 +108,7 @@ def test_an_engine_s_dual_stack_socket_is_its_own() -> None:
             server.setsockopt(socket.IPPROTO_IPV6, socket.IPV6_V6ONLY, 0)
             server.bind(("::", 0))
         except OSError:
-            pytest.skip("no IPv6 here")
+            leave_out("no IPv6 here")
         server.listen()
         with socket.create_connection(("127.0.0.1", server.getsockname()[1])) as connection:
             assert peer.is_ours(connection, lambda: [os.getpid()])

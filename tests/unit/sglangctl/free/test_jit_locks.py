@@ -17,6 +17,7 @@ import pytest
 
 from sglangctl.cli import main
 from sglangctl.free import jit_locks
+from tests.support.tools import leave_out
 
 # As torch.utils.file_baton does it.
 TAKE = "import os,sys,time; os.open(sys.argv[1], os.O_CREAT|os.O_EXCL); print(1, flush=True); "
@@ -133,12 +134,12 @@ def dead_mount(tmp_path: Path) -> Iterator[Path]:
     try:
         server = os.open("/dev/fuse", os.O_RDWR)
     except OSError:
-        pytest.skip("no FUSE here")
+        leave_out("no FUSE here")
     libc = ctypes.CDLL(None, use_errno=True)
     options = f"fd={server},rootmode=40000,user_id=0,group_id=0".encode()
     if libc.mount(b"dead", os.fsencode(point), b"fuse", 0, options):
         os.close(server)
-        pytest.skip("no mounts here")
+        leave_out("no mounts here")
     yield point
     os.close(server)
     libc.umount2(os.fsencode(point), 2)

@@ -13,6 +13,7 @@ import pytest
 
 from sglangctl import cli
 from tests.support.safetensors_files import shards
+from tests.support.tools import leave_out
 
 CHECKOUT = Path(__file__).parents[4]
 LOOK = """\
@@ -49,7 +50,7 @@ def test_a_small_file_system(tmp_path: Path, options: str, level: str, said: str
     argv = ["unshare", "--mount", "sh", "-c", script, "sh", tmp_path, sys.executable, LOOK]
     done = subprocess.run(argv, cwd=CHECKOUT, capture_output=True, text=True, check=False)
     if "unshare" in done.stderr or "mount" in done.stderr:
-        pytest.skip(f"no mounts here: {done.stderr}")
+        leave_out(f"no mounts here: {done.stderr}")
     (found,) = json.loads(done.stdout)
     assert (found["id"], found["level"]) == ("disk-full", level), done.stderr
     assert said in found["seen"]
