@@ -7,14 +7,14 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from pyinfra.api import Config, Inventory, State
+from pyinfra.api import State
 from pyinfra.api.operations import run_ops
 from pyinfra.api.state import StateStage
 from pyinfra.connectors import local, ssh
-from pyinfra.context import ctx_host, ctx_state
 
 from roles.remote import asking, failing, snapshot
 from roles.remote.operation import Commands, operation
+from tests.support.on_this_machine import deploying
 
 
 @pytest.fixture
@@ -24,12 +24,7 @@ def state(monkeypatch: pytest.MonkeyPatch) -> Iterator[State]:
     for module in (local, ssh):
         name = "execute_command_with_sudo_retry"
         monkeypatch.setattr(module, name, getattr(module, name))
-    made = State(Inventory((["@local", "another"], {})), Config())
-    made.active_hosts = set(made.inventory)
-    made.activated_hosts = set(made.inventory)
-    this = made.inventory.get_host("@local")
-    this.connect()
-    with ctx_state.use(made), ctx_host.use(this):
+    with deploying("another", check_for_changes=True) as made:
         yield made
 
 

@@ -6,11 +6,11 @@ from collections.abc import Iterator
 from typing import Any
 
 import pytest
-from pyinfra.api import Config, Inventory, State
-from pyinfra.context import ctx_host, ctx_state
+from pyinfra.api import State
 
 from roles.remote import failing, program, snapshot
 from roles.remote.snapshot import RUNS, HostProbe
+from tests.support.on_this_machine import deploying
 
 GOOD = '{"v": 1, "time": "2026-11-29T12:00:00Z", "files": {}, "users": {}}'
 
@@ -35,11 +35,7 @@ def asked(monkeypatch: pytest.MonkeyPatch) -> Asked:
 @pytest.fixture
 def state(monkeypatch: pytest.MonkeyPatch) -> Iterator[State]:
     monkeypatch.setattr(failing, "MESSAGES", {})
-    made = State(Inventory((["@local"], {})), Config(), check_for_changes=False)
-    made.active_hosts = made.activated_hosts = set(made.inventory)
-    host = made.inventory.get_host("@local")
-    host.connect()
-    with ctx_state.use(made), ctx_host.use(host):
+    with deploying() as made:
         yield made
 
 

@@ -8,16 +8,16 @@ from types import SimpleNamespace
 from typing import Any, cast
 
 import pytest
-from pyinfra.api import Config, Inventory, State, StringCommand, deploy
+from pyinfra.api import State, StringCommand, deploy
 from pyinfra.api.operations import run_ops
 from pyinfra.api.state import StateStage
-from pyinfra.context import ctx_host, ctx_state
 
 from roles.remote import failing, look
 from roles.remote.operation import Commands, operation, planned, show, will_fail
 from roles.stages import unchanged
 from roles.stages.desired import DesiredHost
 from tests.hosts.say import ROOT
+from tests.support.on_this_machine import deploying
 
 DESIRED = cast("DesiredHost", SimpleNamespace(engines=(SimpleNamespace(name="chat"),)))
 
@@ -71,11 +71,7 @@ def defect() -> None:
 def state(monkeypatch: pytest.MonkeyPatch) -> Iterator[State]:
     monkeypatch.setattr(failing, "MESSAGES", {})
     monkeypatch.setattr(failing, "FORESEEN", {})
-    made = State(Inventory((["@local"], {})), Config(), check_for_changes=False)
-    made.active_hosts = made.activated_hosts = set(made.inventory)
-    host = made.inventory.get_host("@local")
-    host.connect()
-    with ctx_state.use(made), ctx_host.use(host):
+    with deploying() as made:
         made.set_stage(StateStage.Prepare)
         yield made
 
