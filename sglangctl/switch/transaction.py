@@ -294,7 +294,12 @@ def _forward(
         _step(engine, state, GATING, paths, record)
         plan = _at_the_gate(engine, way, plan, state, paths, record)
         engine = gate.in_old(engine, way)
-    measuring.take(engine, plan, str(state.to), paths, record.say)
+    try:
+        measuring.take(engine, plan, str(state.to), paths, record.say)
+    except Cancelled as told:
+        if systemctl.going_down():
+            raise
+        raise AtGate(str(told), False, None) from None
     _step(engine, state, FREEING, paths, record)
     freed = free.execute(_kept_enabled(plan), record.say, record.emit)
     if not freed.ok:
@@ -469,7 +474,7 @@ def _told(outcome: Outcome, engine: EngineConfig) -> list[str]:
 def _untouched(
     engine: EngineConfig, state: State, failure: AtGate, paths: Paths, record: Record
 ) -> None:
-    """What did not come to its gate goes; what serves was never stopped. Always raises."""
+    """The new engine goes if it is at its gate; what serves was never stopped. Always raises."""
     first, *more = str(failure).splitlines() or ["it failed"]
     said = back.stay(engine, state, first, paths, record)
     raise Failed("\n".join([first, said, *more]), failure.status) from None
@@ -596,7 +601,8 @@ class NotKept(Failed):
 
 
 class AtGate(NotKept):
-    """The new engine did not come to its gate; nothing was stopped for it."""
+    """The switch ended before it stopped anything: the new engine did not come to its gate, or it was
+    told to end while what serves was measured."""
 
     def __init__(self, text: str, answers: bool, cause: str | None, status: int = 1) -> None:
         super().__init__(text, answers, cause)

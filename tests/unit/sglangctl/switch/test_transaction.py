@@ -829,6 +829,32 @@ def test_a_switch_that_is_told_to_end_goes_back(machine: Machine) -> None:
     settled(machine, "ours")
 
 
+@pytest.mark.parametrize(
+    "what,gated", [("ours", False), ("slot", False), *((one, True) for one in BEFORE_A_GATE)]
+)
+@pytest.mark.parametrize("rollback", [True, False])
+def test_told_to_end_while_what_serves_is_measured_it_stops_nothing(
+    machine: Machine, monkeypatch: pytest.MonkeyPatch, what: str, gated: bool, rollback: bool
+) -> None:
+    wanted = ran_before(machine, what, rollback=rollback)
+    machine.gated = gated
+
+    def ended(*_: Any) -> None:
+        raise Cancelled("the switch was told to end")
+
+    def freed(plan: Plan, *_: Any) -> FreeResult:
+        assert not {step.unit for step in plan.units_to_stop} & before, "what serves was stopped"
+        return machine.free(plan, *_)
+
+    before = set(machine.running)
+    monkeypatch.setattr(transaction.measuring, "take", ended)
+    monkeypatch.setattr(free, "execute", freed)
+    with pytest.raises(Failed, match="told to end\nnothing was stopped for it"):
+        transaction.begin(wanted, machine.paths, machine.record())
+    assert machine.starts == 0
+    settled(machine, what)
+
+
 def test_a_shutdown_in_the_middle_is_left_to_the_next_boot(
     machine: Machine, monkeypatch: pytest.MonkeyPatch
 ) -> None:
