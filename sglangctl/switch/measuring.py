@@ -20,6 +20,7 @@ from sglangctl.free.model import Plan
 from sglangctl.proc import as_user, procfs, sockets
 from sglangctl.state.config import Acceptance, EngineConfig, readable
 from sglangctl.state.paths import Paths, linked
+from sglangctl.switch.ended import Ended
 from sglangctl.util import os_errors
 from sglangctl.util.errors import Unusable
 from sglangctl.util.values import mappings, printable, text
@@ -66,7 +67,8 @@ def told(wanted: Acceptance | None) -> list[str]:
 
 def take(engine: EngineConfig, plan: Plan, to: str, paths: Paths, say: Say) -> None:
     """Keep what serves before release `to` of `engine`, where acceptance wants it. Never fails: an
-    engine that cannot be measured is only said to be."""
+    engine that cannot be measured is only said to be. Ended, where the switch is told to end
+    meanwhile."""
     wanted = engine.acceptance
     if not (plan.units_to_stop or plan.containers_to_stop or plan.processes_to_end):
         return  # nothing serves, and what a switch that was cut has kept is still true
@@ -82,7 +84,9 @@ def take(engine: EngineConfig, plan: Plan, to: str, paths: Paths, say: Say) -> N
         say(
             "nothing that serves the same model is replaced: no speed and no answers to compare with"
         )
-    except (OSError, Unusable) as error:
+    except Ended:
+        raise
+    except Exception as error:  # also a fault of our own: this is no step of the switch
         say(f"what is replaced is not measured: {os_errors.describe(error)}")
 
 

@@ -14,13 +14,14 @@ from typing import Any
 
 import pytest
 
-from sglangctl.engine import former
+from sglangctl.engine import canaries, former
 from sglangctl.engine.load import Load, Speed
 from sglangctl.free.model import Plan, UnitStep
 from sglangctl.proc.sockets import Listener
 from sglangctl.state.config import Acceptance, EngineConfig
 from sglangctl.state.paths import Paths
 from sglangctl.switch import measuring
+from sglangctl.switch.ended import Cancelled
 from tests.support.engine_config import ENGINE
 from tests.support.http_engine import Engine, serving
 from tests.support.language_model import Model
@@ -145,6 +146,22 @@ def test_our_own_engine_gets_its_key(config: EngineConfig, paths: Paths) -> None
     assert "sk-ours" not in paths.former("kimi").read_text()
 
 
+@pytest.mark.parametrize("data", [b"\xff\xfe", b"api-key: " + b"[" * 100_000])
+def test_a_damaged_release_of_our_own_engine_stops_no_switch(
+    config: EngineConfig, paths: Paths, data: bytes
+) -> None:
+    release = paths.releases("kimi") / ("a" * 64)
+    release.mkdir(parents=True)
+    (release / "engine.yaml").write_bytes(data)
+    os.symlink(f"releases/{release.name}", paths.current("kimi"))
+    with old(config.model) as engine:
+        document = {"v": 1, "name": "kimi", "unit": "sglang-kimi.service", "user": "sglang"}
+        document.update(port=engine.port, listen="127.0.0.1", model="/m", served_name="kimi")
+        paths.engine_json("kimi").write_text(json.dumps(document))
+        found, said = taken(config, paths, "sglang-kimi.service")
+    assert found is None and "is not measured" in said
+
+
 def test_the_likely_ports_are_asked_first_and_each_once(
     paths: Paths, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -215,6 +232,17 @@ def test_a_folder_that_cannot_be_written_stops_no_switch(
     with old(config.model):
         found, said = taken(config, paths)
     assert found is None and "not measured" in said and "full" in said
+
+
+def test_told_to_end_meanwhile_it_ends(
+    config: EngineConfig, paths: Paths, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def told(*_: object) -> None:
+        raise Cancelled("the switch was told to end")
+
+    monkeypatch.setattr(canaries, "record", told)
+    with old(config.model), pytest.raises(Cancelled):
+        taken(config, paths)
 
 
 def test_ports_that_never_answer_take_no_minutes(
