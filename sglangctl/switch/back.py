@@ -264,13 +264,12 @@ def missing_of(one: dict[str, Any]) -> str | None:
     models = one["models"]
     if models is None:
         return None  # it answered to nobody before, or wanted a key
-    found = recorded_unit.answering(one["ports"])
-    if found is None:
+    ports, answered = recorded_unit.serves(one["ports"])
+    if answered is None:
         return "it does not answer /v1/models"
-    port, answered = found
     if set(answered) != set(models):
         return f"it serves {', '.join(answered) or 'nothing'}, not {', '.join(models)}"
-    return _silent(Endpoint("127.0.0.1", port), models[0]) if models else None
+    return _silent(Endpoint("127.0.0.1", ports[0]), models[0]) if models else None
 
 
 def _silent(where: Endpoint, model: str) -> str | None:

@@ -6,7 +6,7 @@ same model ids. Its text may hold secrets: the record lives in state.json (0600)
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
@@ -32,7 +32,7 @@ class RecordedUnit:
     sources: dict[str, str]
     """Path -> text, of the fragment and the drop-ins."""
     ports: tuple[int, ...]
-    """Where it serves: see `lasting`."""
+    """Where it serves: see `serves`."""
     models: tuple[str, ...] | None
 
 
@@ -56,16 +56,15 @@ def record(unit: str) -> RecordedUnit | None:
             if members and sockets.owners(listener.port, members)
         }
     )
-    answers = answering(ports)
-    ports = [answers[0]] if answers else lasting(ports)
+    lasting, models = serves(ports)
     return RecordedUnit(
         unit=unit,
         load_state=found["LoadState"],
         active_state=found.active,
         unit_file_state=found["UnitFileState"],
         sources=_sources(found),
-        ports=tuple(ports),
-        models=answers[1] if answers else None,
+        ports=tuple(lasting),
+        models=models,
     )
 
 
@@ -74,27 +73,26 @@ def as_document(unit: RecordedUnit) -> dict[str, Any]:
     return asdict(unit)
 
 
-def answering(ports: Iterable[int]) -> tuple[int, tuple[str, ...]] | None:
-    """The first of these ports that lists models, and their ids; None where none does."""
-    asked = ((port, served_models(port)) for port in ports)
-    return next(((port, ids) for port, ids in asked if ids is not None), None)
+def serves(
+    ports: Sequence[int], timeout_s: float = 3.0
+) -> tuple[list[int], tuple[str, ...] | None]:
+    """The ports at which a unit listens again after its next start (the one that lists models, if one
+    does), and the ids that it lists; None without any (it may want a key).
 
-
-def served_models(port: int, timeout_s: float = 3.0) -> tuple[str, ...] | None:
-    """The ids that /v1/models lists; None without a usable answer (it may want a key)."""
-    return readiness_facts.served_models(ask(Endpoint("127.0.0.1", port), "/v1/models", timeout_s))
-
-
-def lasting(ports: list[int]) -> list[int]:
-    """Those at which a unit listens again after its next start. Its processes may meet at others, which
-    are chosen anew each time: vLLM lets the kernel choose, SGLang adds a random number to its own."""
+    Its processes may meet at other ports, which are chosen anew each time: vLLM lets the kernel choose,
+    SGLang adds a random number to its own. Those speak no HTTP. Each port is asked once, for
+    `timeout_s` at most.
+    """
+    speak = []
+    for port in ports:
+        answer = ask(Endpoint("127.0.0.1", port), "/v1/models", timeout_s)
+        ids = readiness_facts.served_models(answer)
+        if ids is not None:
+            return [port], ids
+        if answer.status is not None:
+            speak.append(port)
     chosen = sockets.chosen_by_kernel()
-    return list(filter(speaks_http, ports)) or [port for port in ports if port not in chosen]
-
-
-def speaks_http(port: int, timeout_s: float = 3.0) -> bool:
-    """Whether it answers at all, be it that it wants a key."""
-    return ask(Endpoint("127.0.0.1", port), "/v1/models", timeout_s).status is not None
+    return speak or [port for port in ports if port not in chosen], None
 
 
 def _sources(unit: Unit) -> dict[str, str]:

@@ -196,7 +196,7 @@ def test_a_server_that_trickles_anywhere_ends_at_the_limit(place: str) -> None:
         made = in_time(lambda: generate(where, "tiny", Readiness(), 0.2), 3)
     assert (made.status, made.error, made.text_ok) == (None, "TimeoutError", False)
     with endless(*TRICKLES[place]) as port:
-        assert in_time(lambda: [recorded_unit.served_models(port, 0.2)], 3) == [None]
+        assert in_time(lambda: recorded_unit.serves([port], 0.2), 3)[1] is None
 
 
 def test_an_endless_answer_ends_at_the_limit_of_bytes() -> None:
@@ -219,6 +219,6 @@ def test_a_chunk_of_a_negative_size_does_not_fill_the_memory() -> None:
 
 def test_served_models_of_another_server() -> None:
     with serving(Engine(model="theirs")) as engine:
-        assert recorded_unit.served_models(engine.port) == ("theirs",)
+        assert recorded_unit.serves([engine.port]) == ([engine.port], ("theirs",))
     with serving(Engine(api_key="sk-planted")) as engine:
-        assert recorded_unit.served_models(engine.port) is None
+        assert recorded_unit.serves([engine.port]) == ([engine.port], None)

@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 
+from sglangctl.engine.http import Answer, Endpoint
 from sglangctl.proc import sockets
 from sglangctl.switch import back, recorded_unit
 from sglangctl.systemd.unit import Unit
@@ -98,3 +99,16 @@ def test_of_what_speaks_no_http_the_ports_count_that_the_kernel_did_not_choose(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     assert recorded(monkeypatch, 1, 2, 60999).ports == (1, 2)
+
+
+def test_a_port_that_never_answers_is_waited_for_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    """An engine's ranks listen on dozens of them, for each other."""
+    asked: list[int] = []
+
+    def silent(where: Endpoint, path: str, timeout_s: float) -> Answer:
+        asked.append(where.port)
+        return Answer(path, None, "TimeoutError", timeout_s)
+
+    monkeypatch.setattr(recorded_unit, "ask", silent)
+    assert recorded(monkeypatch, 1, 2).ports == (1, 2)
+    assert asked == [1, 2]
