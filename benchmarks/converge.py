@@ -7,7 +7,7 @@ times each: `pyinfra -y ... deploys/sglang.py`, `pyinfra ... exec -- true` with 
 benchmarks/converging/playbook.yml, which checks the same. Medians of the wall clock. --fleet counts the
 controller's processor time with so many hosts, by one host's recorded answer. --without-ansible leaves
 its side out. With --evidence the figures are kept in docs/evidence/converge*.json, from which
-`python3 -m benchmarks.converging.plots` draws docs/hosts.md's pictures. The last line is one JSON
+`python3 -m benchmarks.converging.plots` draws pictures. The last line is one JSON
 object: {"hosts", "remote_commands" (a host), "noop_vs_exec", "noop_vs_ansible"}, and the rest behind
 it with --json. Exit status 1 over a limit of LIMITS.
 """

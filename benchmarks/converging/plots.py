@@ -97,7 +97,10 @@ def tick(most: float) -> float:
 
 
 def main() -> None:
-    time, fleet = lines(kept())
+    figures = kept()
+    if not figures:
+        raise SystemExit("nothing is kept: run benchmarks.converge with --evidence first")
+    time, fleet = lines(figures)
     for name, title, drawn, log in (
         ("converge-time", "Seconds of a run by the number of hosts", time, True),
         ("converge-fleet", "Seconds of the controller's processor by hosts", fleet, False),
