@@ -518,7 +518,9 @@ def test_unresponsive_is_restarted_where_the_inventory_wants_it(engine: EngineUn
 FREEZER = Path("/sys/fs/cgroup/freezer")
 
 
-@pytest.mark.skipif(not FREEZER.is_dir(), reason="no cgroup v1 freezer on this machine")
+@pytest.mark.skipif(
+    not FREEZER.is_dir(), reason="no cgroup v1 freezer: a machine with cgroup v2 alone has none"
+)
 def test_frozen_from_outside_the_container(engine: EngineUnit) -> None:
     started(engine)
     engine.until("ready")
