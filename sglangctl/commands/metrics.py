@@ -31,7 +31,7 @@ def run(args: argparse.Namespace) -> int:
     samples = []
     for engine in engines:
         try:
-            samples += metrics.of_engine(engine, status.look(engine, paths), paths)
+            samples += metrics.of_engine(engine, status.look(engine, paths, closer=False), paths)
         except OSError as error:
             troubles.append(f"{engine.name}: {os_errors.sentence(error)}")
     first = engines[0] if engines else None

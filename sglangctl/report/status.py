@@ -14,11 +14,11 @@ from sglangctl.startup.summary import Summary
 from sglangctl.state import collectives, journal, release, starts
 from sglangctl.state.config import EngineConfig
 from sglangctl.state.paths import Paths
+from sglangctl.systemd import unit_failure
 from sglangctl.systemd.unit import Unit, with_watch
-from sglangctl.systemd.unit_failure import spawn_step
 from sglangctl.systemd.unit_names import watch_unit
 from sglangctl.util.errors import Failed
-from sglangctl.watch.before_start import why
+from sglangctl.watch import before_start
 
 VERSION = 1
 SILENT_S = 150.0
@@ -85,8 +85,10 @@ class EngineStatus:
     """This engine's share of the exit status."""
 
 
-def look(engine: EngineConfig, paths: Paths) -> EngineStatus:
-    """What can be known of one engine, from systemd and its last start's journal."""
+def look(engine: EngineConfig, paths: Paths, closer: bool = True) -> EngineStatus:
+    """What can be known of one engine, from systemd and its last start's journal. `closer`: the notes
+    say what is wrong with the weights or the port of a unit that never had a main process. That
+    check reads files, for seconds."""
     unit, watch = with_watch(engine.name, engine.unit) or (None, None)
     basis: dict[str, Any] = {
         "name": engine.name,
@@ -107,19 +109,19 @@ def look(engine: EngineConfig, paths: Paths) -> EngineStatus:
     }
     start = starts.to_tell_of(engine.name, unit, paths)
     if start is None:
-        told = {"outcome": None, **without_journal(engine, unit, watch, paths)}
+        told = {"outcome": None, **without_journal(engine, unit, watch, paths, closer)}
         return EngineStatus(**basis, start=None, **told)
     file = paths.starts(engine.name) / start / starts.JOURNAL
     seen_s = max(0.0, time.time() - file.stat().st_mtime)
     told = from_journal(file, seen_s, down=unit is not None and unit.down)
     outcome = told["outcome"]
-    if unit and (unit.down or unit.retried) and spawn_step(unit.exit_status):
+    if unit and (unit.down or unit.retried) and unit_failure.spawn_step(unit.exit_status):
         # The watch saw a process that never became the engine: systemd knows more.
-        told["cause"], notes, status = None, reasons(engine, unit, paths), 1
+        told["cause"], notes, status = None, reasons(engine, unit, paths, closer), 1
     elif unit and unit.down:
         ended = outcome in (*SERVED, "pending")
         notes = [f"the unit is {unit.active}: this is how it was before it ended"] if ended else []
-        notes += reasons(engine, unit, paths) if ended else []
+        notes += reasons(engine, unit, paths, closer) if ended else []
         if told.get("stopped_by"):
             notes = after_stop(engine, unit)
         status = 1
@@ -200,12 +202,12 @@ def unproven(engine: EngineConfig, told: dict[str, Any]) -> list[str]:
 
 
 def without_journal(
-    engine: EngineConfig, unit: Unit | None, watch: Unit | None, paths: Paths
+    engine: EngineConfig, unit: Unit | None, watch: Unit | None, paths: Paths, closer: bool
 ) -> dict[str, Any]:
     """Notes and exit status of an engine of whose start there is no journal."""
     if unit is None or watch is None:
         return {"notes": ["there is no systemd here and no journal"], "exit": 2}
-    found = reasons(engine, unit, paths)
+    found = reasons(engine, unit, paths, closer)
     if unit.down or unit.retried:
         # An outcome only where systemd knows of a failure: a unit that nobody started has none.
         again = f"; systemd starts it again ({render.restarted(unit.restarts)})"
@@ -228,9 +230,12 @@ def without_journal(
     }
 
 
-def reasons(engine: EngineConfig, unit: Unit, paths: Paths) -> list[str]:
+def reasons(engine: EngineConfig, unit: Unit, paths: Paths, closer: bool) -> list[str]:
     """What systemd says of a failure, and what to do; empty when it says nothing."""
-    found = why(engine, unit, paths)
+    if closer:
+        found = before_start.why(engine, unit, paths)
+    else:
+        found = unit_failure.why(engine.unit, unit.result, unit.exit_status)
     return [found.sentence, f"next step: {found.next_step}"] if found else []
 
 

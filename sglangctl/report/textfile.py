@@ -55,5 +55,5 @@ class Writer:
 def write(name: str, file: Path, paths: Paths) -> None:
     """The engine's metrics, in one move. Failed or OSError where they cannot be told or written."""
     config = load_engine(name, paths)
-    samples = metrics.of_engine(config, status.look(config, paths), paths)
+    samples = metrics.of_engine(config, status.look(config, paths, closer=False), paths)
     write_atomic(file, metrics.text(samples).encode(), 0o644)

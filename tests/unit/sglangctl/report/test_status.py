@@ -14,10 +14,12 @@ import pytest
 
 from sglangctl import cli
 from sglangctl.report import status
+from sglangctl.report.textfile import Writer
 from sglangctl.startup import render
 from sglangctl.state.config import Readiness
 from sglangctl.state.paths import Paths
 from sglangctl.systemd.unit import Unit
+from sglangctl.watch import before_start
 from tests.support.units import unit, watch
 from tests.support.watched import Watched
 
@@ -236,6 +238,20 @@ def test_a_unit_that_never_had_a_program(host: Host, capsys: pytest.CaptureFixtu
     assert "note: " not in shown, "also while systemd tries again"
     host.unit = unit("failed", "failed", "resources", "bb", 2)
     assert "environment file" in text(capsys)[1]
+
+
+def test_metrics_read_no_weights(host: Host, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Of a unit that its check stopped, every 30 s: nothing is remembered of a model with faults."""
+    host.engine()
+    host.unit = unit("failed", "failed", "exit-code", "bb", 2)
+    looked: list[object] = []
+    monkeypatch.setattr(before_start, "faults", lambda *_: looked.append(_) or [])
+    file = host.paths.textfile("kimi")
+    file.parent.mkdir(parents=True)
+    Writer("kimi", host.paths).write()
+    assert 'sglang_engine_outcome{engine="kimi",outcome="failed"} 1\n' in file.read_text()
+    assert not looked
+    assert cli.main(["status", "kimi"]) == 1 and looked, "status does"
 
 
 def test_a_slow_stop_shows_what_it_was(host: Host, capsys: pytest.CaptureFixture[str]) -> None:
