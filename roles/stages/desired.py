@@ -134,8 +134,10 @@ def desired_host(deploy: str) -> DesiredHost | None:
             facts = desired.facts()
         gone = gone_of(spec, facts)
         if gone:
-            spec = replace(spec, engines=renamed(spec, gone, facts or {}))
-            desired = replace(make(spec, sudo), gone=gone)
+            engines = renamed(spec, gone, facts or {})
+            if engines != spec.engines:
+                desired = make(replace(spec, engines=engines), sudo)
+            desired = replace(desired, gone=gone)
         if desired.removed:
             read_again()  # what their removal would do
             facts = desired.facts()

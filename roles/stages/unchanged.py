@@ -44,22 +44,22 @@ def nothing_to_do(desired: DesiredHost) -> bool:
             for stage in STAGES:
                 # Without pyinfra's decorator: it names operations, and none is added.
                 cast("Callable[[DesiredHost], None]", cast("Any", stage)._inner)(desired)
+                if look.busy:
+                    return False
         except Exception:
             logger.debug("the operations will tell", exc_info=True)
             return False
-    if look.busy:
-        return False
     show_now(look.lines)
-    as_it_should_be(name="as it should be", engines=[one.name for one in desired.engines])
+    left_as_it_is(name="nothing to do", engines=[one.name for one in desired.engines])
     return True
 
 
 @operation()
-def as_it_should_be(engines: list[str]) -> Commands:
+def left_as_it_is(engines: list[str]) -> Commands:
     """
-    Say that nothing is to be done on this host.
+    Say that nothing is done on this host; a restart can be due (`restart: never`).
 
     + engines: their names
     """
-    host.noop(f"{', '.join(engines) or 'the host'}: as the inventory wants it")
+    host.noop(f"{', '.join(engines) or 'the host'}: left as it is")
     yield from ()

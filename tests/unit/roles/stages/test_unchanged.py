@@ -87,7 +87,7 @@ def test_nothing_to_do_is_one_operation_and_what_the_others_tell(
     shown: list[str] = []
     monkeypatch.setattr(unchanged, "show_now", shown.extend)
     assert unchanged.nothing_to_do(DESIRED) is True
-    assert names(state) == ["as it should be"]
+    assert names(state) == ["nothing to do"]
     assert shown == ["note: logs grow"] * 2
     state.set_stage(StateStage.Execute)
     run_ops(state)
@@ -98,7 +98,8 @@ def test_nothing_to_do_is_one_operation_and_what_the_others_tell(
 def test_otherwise_the_operations_do_and_tell_it_themselves(
     state: State, monkeypatch: pytest.MonkeyPatch, one: Callable[[], Any]
 ) -> None:
-    monkeypatch.setattr(unchanged, "STAGES", (stage(tells, one), stage(tells)))
+    late = stage(lambda: pytest.fail("looked at what is of no use any more"))
+    monkeypatch.setattr(unchanged, "STAGES", (stage(tells, one), late))
     monkeypatch.setattr(unchanged, "show_now", lambda lines: pytest.fail("said too early"))
     assert unchanged.nothing_to_do(DESIRED) is False
     assert names(state) == [] and not failing.MESSAGES and not failing.FORESEEN
