@@ -42,8 +42,8 @@ def only_in_place(change: Change) -> bool:
 
 
 def changed_lines(diff: Sequence[str]) -> list[str]:
-    """What was added and taken away, without the diff's own first two lines."""
-    return [line[1:].strip() for line in diff[2:] if line[:1] in ("+", "-")]
+    """What was added and taken away, without the diff's own first two lines; and that more was."""
+    return [line[1:].strip() for line in diff[2:] if line[:1] in ("+", "-", "(")]
 
 
 def harmless_in_unit(line: str) -> bool:

@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 
 from roles.engine.desired import desired_engine
+from roles.host.managed import LONGEST
 from roles.report import choice
 from roles.switch.choosing import choice_of
 from roles.switch.decision import decision_of
@@ -54,6 +55,11 @@ def test_a_line_that_was_taken_away_counts_too() -> None:
     without = [line for line in lines if not line.startswith("KillMode=")]
     assert not restarts(edited("".join(without)))
     assert restarts(edited("".join(line for line in lines if not line.startswith("User="))))
+
+
+def test_what_a_cut_diff_leaves_out_restarts() -> None:
+    remarks = "# a remark\n" * LONGEST
+    assert restarts(edited(f"{UNIT.masked}{remarks}User=root\n"))
 
 
 @pytest.mark.parametrize("fact", [{"kind": "link", "target": "/dev/null"}, {"sha256": "0" * 64}])
