@@ -16,6 +16,7 @@ from roles.switch.ending import ending
 from roles.switch.values import FOLLOWS, WIDTH, of_manifest, values
 from sglangctl.diagnosis.outcomes import ORDER
 from sglangctl.engine import deleted_log
+from sglangctl.free.model import is_a_service
 from sglangctl.switch.cutover import Cutover
 from sglangctl.systemd.unit import UP
 from sglangctl.systemd.unit_names import SWITCH_DROP_IN
@@ -139,7 +140,8 @@ def alone(several: Sequence[JSON]) -> list[str]:
         f"{cut(str(first.get('who')), WIDTH)} (pid {', '.join(pids)})" if pids else first.get("who")
     )
     unit = str(first.get("unit") or "")
-    end = f"systemctl stop {unit}" if unit.endswith(".service") else f"kill {' '.join(pids)}"
-    known = unit.endswith(".service") or pids
+    service = is_a_service(unit)
+    end = f"systemctl stop {unit}" if service else f"kill {' '.join(pids)}"
+    known = service or pids
     remedy = f". To end that alone, on the host: {end}" if known else ""
     return [f"{who} is on its GPUs too, and left alone ({first.get('reason')}){remedy}"]

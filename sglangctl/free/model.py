@@ -88,6 +88,7 @@ class Refusal:
     allow: str
     pid: int | None = None
     unit: str | None = None
+    """The system manager's: what `systemctl stop` would stop."""
     gpus: tuple[int, ...] = ()
 
 

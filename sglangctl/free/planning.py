@@ -292,7 +292,7 @@ def _refusal(holder: Holder, situation: Situation, ours: bool) -> Refusal:
         reason=holder.reason,
         allow=_allow(holder, situation, ours),
         pid=holder.pid,
-        unit=holder.unit,
+        unit=holder.system_unit,
         gpus=holder.uses,
     )
 
@@ -353,6 +353,6 @@ def _protected_members(
                 f"no policy ends it: take {inside} out of the inventory's `replaces` or "
                 "`containers`, or the process out of `protected`",
                 pid=holder.pid,
-                unit=holder.unit,
+                unit=holder.system_unit,
                 gpus=holder.uses,
             )

@@ -214,10 +214,12 @@ def test_processes_of_one_stranger_are_one_note() -> None:
     by_hand = [{"who": "x", "pid": pid, "allow": "free e", "reason": "r"} for pid in (7, 8)]
     of_unit = [{"who": "y", "pid": 9, "unit": "their.service", "allow": "free e", "reason": "r"}]
     session = [{"who": "z", "pid": 5, "unit": "session-1.scope", "allow": "a", "reason": "r"}]
-    one, two, three = beside({"refused": [*by_hand, *of_unit, *session]})
+    manager = [{"who": "u", "pid": 6, "unit": "user@1.service", "allow": "b", "reason": "r"}]
+    one, two, three, four = beside({"refused": [*by_hand, *of_unit, *session, *manager]})
     assert "(pid 7, 8)" in one and one.endswith("kill 7 8")
     assert two.endswith("systemctl stop their.service")
     assert three.endswith("kill 5"), "somebody's login is not ended for it"
+    assert four.endswith("kill 6"), "nor all that a user runs"
     (unseen,) = beside({"refused": [{"who": "systemd", "allow": "x", "reason": "r"}]})
     assert "To end" not in unseen
 

@@ -136,6 +136,7 @@ def test_processes_of_one_remedy_have_it_said_once() -> None:
 )
 def test_what_would_allow_it(item: Holder, allow: str) -> None:
     (refusal,) = plan(item).refused
+    assert refusal.unit == item.system_unit, "a user's own unit is not what systemctl stop takes"
     assert refusal.allow == allow
 
 
