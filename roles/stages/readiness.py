@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from functools import partial
 from typing import Any
 
@@ -18,7 +18,7 @@ from roles.remote.snapshot import engine_facts
 from roles.stages.desired import DesiredHost
 from roles.stages.existing import ExistingHost
 from roles.switch.decision import decision_of, side_of
-from sglangctl.diagnosis.outcomes import PROVEN
+from roles.switch.proof import invocation, proved_by
 
 
 @contained
@@ -96,18 +96,3 @@ def settled_of(
         return invocation(now) == invocation(then)
 
     return settled
-
-
-def proved_by(engine: Mapping[str, Any], degraded_will_do: bool) -> bool:
-    """By the unit, and the watch's last word about this very run of it."""
-    last = engine.get("last") or {}
-    return (
-        (engine.get("unit") or {}).get("ActiveState") == "active"
-        and last.get("outcome") in (PROVEN if degraded_will_do else ("ready",))
-        and bool(invocation(engine))
-        and str(last.get("start")).endswith(f"-{invocation(engine)}")
-    )
-
-
-def invocation(engine: Mapping[str, Any]) -> str:
-    return str((engine.get("unit") or {}).get("InvocationID") or "")

@@ -20,8 +20,8 @@ from roles.remote.steps import signs_of_life
 from roles.report.result import keep
 from roles.switch.decision import Decide, side_of, unread
 from roles.switch.effects import MISSING, restarts
+from roles.switch.proof import proved_by
 from roles.switch.values import values
-from sglangctl.diagnosis.outcomes import PROVEN
 from sglangctl.systemd.unit import ENABLED, UP
 from sglangctl.systemd.unit_names import RESUME, RESUME_AT_BOOT, engine_unit
 
@@ -52,8 +52,11 @@ class Drift:
         return [*self.replaced, *self.disabled, *self.unit, *self.proven, *rights]
 
 
-def drift_of(engine: Mapping[str, Any], name: str) -> Drift:
-    """From what the probe says of one engine. Pure."""
+def drift_of(engine: Mapping[str, Any], name: str, degraded_will_do: bool = True) -> Drift:
+    """From what the probe says of one engine. Pure.
+
+    + degraded_will_do: whether a degraded engine counts as proven (`readiness.degraded: commit`)
+    """
     replaced = []
     for unit, found in (engine.get("replaces") or {}).items():
         about = found or {}
@@ -73,7 +76,7 @@ def drift_of(engine: Mapping[str, Any], name: str) -> Drift:
     if phase != "failed" and own.get("UnitFileState") not in ENABLED:
         disabled.append(f"{engine_unit(name)} does not start at boot: enable it")
     links, proven = engine.get("releases") or {}, []
-    if links.get("current") and is_proven(engine):
+    if links.get("current") and proved_by(engine, degraded_will_do):
         if engine.get("state", {}) is None and not engine.get("state_reason"):
             proven.append(
                 f"{name}'s state.json is lost: write it again; what ran before its last switch is not "
@@ -84,17 +87,11 @@ def drift_of(engine: Mapping[str, Any], name: str) -> Drift:
     return Drift(tuple(replaced), tuple(disabled), proven=tuple(proven))
 
 
-def is_proven(engine: Mapping[str, Any]) -> bool:
-    """Whether the engine runs and has proved that it serves."""
-    last, unit = engine.get("last") or {}, engine.get("unit") or {}
-    return unit.get("ActiveState") == "active" and last.get("outcome") in PROVEN
-
-
 def drift(engine: DesiredEngine, facts: JSON) -> Drift:
     """All of it for one engine. Pure; says nothing where it has to be switched."""
     engine = side_of(engine, facts)
     about = engine_facts(facts, engine.name)
-    found = drift_of(about, engine.name)
+    found = drift_of(about, engine.name, engine.spec.readiness.degraded == "commit")
     if (facts["files"].get(RESUME_AT_BOOT) or {}).get("kind") == "absent":
         found = replace(
             found, disabled=(*found.disabled, f"{RESUME} does not start at boot: enable it")

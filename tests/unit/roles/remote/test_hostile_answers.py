@@ -30,9 +30,9 @@ from roles.remote.upload import upload
 from roles.stages.fitness import why_unfit
 from roles.stages.lacks import full, notes
 from roles.stages.preflight_check import in_the_way
-from roles.stages.readiness import invocation, proved_by
 from roles.switch.decision import decision_of, watch_reasons_of
 from roles.switch.operations import plan_lines, seen, way_back
+from roles.switch.proof import invocation, proved_by
 from sglangctl.preflight.text import sentence
 from tests.support.blocked_host import FOUND, whole_engine
 

@@ -10,6 +10,8 @@ from roles.engine.desired import desired_engine
 from roles.host.managed import ManagedFile
 from roles.switch.drift import drift, drift_of
 from sglangctl.systemd.unit_names import RESUME_AT_BOOT
+from tests.support.host_facts import facts_of
+from tests.support.inventory_case import engine as engine_of
 from tests.support.inventory_case import engine_text, load, only
 
 RUNS = {"ActiveState": "active", "UnitFileState": "enabled"}
@@ -57,7 +59,8 @@ def test_a_unit_that_a_failed_switch_disabled_stays_disabled() -> None:
 
 
 LOST = {"current": "a", "known_good": None}
-READY = {"outcome": "ready"}
+RUN = {**RUNS, "InvocationID": "a1"}
+READY = {"outcome": "ready", "start": "20261130T100000Z-a1"}
 
 
 @pytest.mark.parametrize(
@@ -72,15 +75,27 @@ READY = {"outcome": "ready"}
         ({"state": {"phase": "live"}, "releases": {"current": "a"}}, ""),  # an older program
         ({"state": {"phase": "failed"}}, ""),
         ({"state": {"phase": "switching"}}, ""),
-        ({"state": {"phase": "live"}, "last": {"outcome": "serving"}}, ""),  # not proven yet
-        ({"state": None, "last": {"outcome": "failed"}}, ""),
-        ({"state": None, "unit": {**RUNS, "ActiveState": "failed"}}, ""),
+        (
+            {"state": {"phase": "live"}, "last": {**READY, "outcome": "serving"}},
+            "",
+        ),  # not proven yet
+        ({"state": None, "last": {**READY, "outcome": "failed"}}, ""),
+        ({"state": None, "unit": {**RUN, "ActiveState": "failed"}}, ""),
+        ({"state": None, "unit": {**RUN, "InvocationID": "b2"}}, ""),  # of a run before
         ({"state": None, "releases": {**LOST, "current": None}}, ""),
     ],
 )
 def test_what_a_switch_wrote_when_the_engine_was_proven(engine: dict[str, Any], said: str) -> None:
-    found = drift_of({"unit": RUNS, "releases": LOST, "last": READY, **engine}, "chat").lines
+    found = drift_of({"unit": RUN, "releases": LOST, "last": READY, **engine}, "chat").lines
     assert len(found) == bool(said) and said in "".join(found)
+
+
+@pytest.mark.parametrize(("degraded", "lines"), [("commit", 1), ("fail", 0)])
+def test_a_degraded_engine_is_proven_where_the_inventory_says_so(degraded: str, lines: int) -> None:
+    wanted = desired_engine(engine_of(f"readiness: {{degraded: {degraded}}}"))
+    last = {"outcome": "degraded", "start": READY["start"]}
+    facts = facts_of(wanted, unit=RUN, last=last, state=None, releases=LOST)
+    assert len(drift(wanted, facts).proven) == lines
 
 
 @pytest.mark.parametrize(("kind", "lines"), [("absent", 1), ("link", 0)])
