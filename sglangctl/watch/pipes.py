@@ -10,6 +10,7 @@ from __future__ import annotations
 import os
 import re
 import stat
+from contextlib import suppress
 
 from sglangctl.proc import procfs
 from sglangctl.proc.mounts import Mounts
@@ -38,10 +39,11 @@ def remove(folder: str) -> list[str]:
             found = NAME.fullmatch(name)
             if found is None or procfs.stat(int(found[1])) is not None:
                 continue
-            status = os.stat(name, dir_fd=here, follow_symlinks=False)
-            if stat.S_ISFIFO(status.st_mode) and status.st_uid == owner:
-                os.unlink(name, dir_fd=here)
-                removed.append(name)
+            with suppress(FileNotFoundError):  # its process has removed it meanwhile, and ended
+                status = os.stat(name, dir_fd=here, follow_symlinks=False)
+                if stat.S_ISFIFO(status.st_mode) and status.st_uid == owner:
+                    os.unlink(name, dir_fd=here)
+                    removed.append(name)
     finally:
         os.close(here)
     return sorted(removed)

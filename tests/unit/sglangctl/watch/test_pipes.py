@@ -47,3 +47,14 @@ def test_a_pipe_of_somebody_else_stays(
 
 def test_a_folder_that_is_gone_has_none(tmp_path: Path) -> None:
     assert pipes.remove(str(tmp_path / "no")) == []
+
+
+def test_a_pipe_that_its_process_removes_meanwhile_is_none(
+    tmp_path: Path, gone: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The other ranks end at the same time as the main process."""
+    left = tmp_path / f"corepipe_h_{gone}"
+    os.mkfifo(left)
+    listed = os.listdir
+    monkeypatch.setattr(os, "listdir", lambda fd: [f"corepipe_a_{gone}", *listed(fd)])
+    assert pipes.remove(str(tmp_path)) == [left.name]
