@@ -75,7 +75,6 @@ def steps(
         paths.root / "var/cache/sglang" / name,
         paths.root / f"etc/tmpfiles.d/sglang-{name}.conf",
         paths.root / f"etc/logrotate.d/sglang-{name}",
-        paths.textfile(name),
         paths.engine_state(name),
     ):
         yield deletion(path)

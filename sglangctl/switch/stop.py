@@ -22,6 +22,7 @@ from sglangctl.switch.step import Say, Step, quiet
 from sglangctl.systemd import systemctl
 from sglangctl.systemd.unit import Unit, find
 from sglangctl.systemd.unit_names import watch_unit
+from sglangctl.util import os_errors
 from sglangctl.util.errors import Failed
 from sglangctl.util.heartbeat import heartbeat
 
@@ -123,6 +124,8 @@ def unit_steps(
     )
     # A stop by SIGKILL (SGLang's own way of ending) leaves the unit failed: this end was wanted.
     yield quiet(lambda: systemctl.call("reset-failed", "--", *units))
+    # Nobody writes it any more: it would say for ever that the engine serves.
+    yield Step(tuple, partial(without_metrics, paths.textfile(name)))
 
 
 def runs(unit: Unit) -> bool:
@@ -152,6 +155,14 @@ def call(arguments: Sequence[str], limit_s: float, say: Say) -> None:
         result = systemctl.call(*arguments, timeout_s=limit_s)
     if not result.ok and "not loaded" not in result.stderr and "not exist" not in result.stderr:
         raise Failed(f"systemctl {' '.join(arguments)} failed: {result.stderr.strip()}")
+
+
+def without_metrics(file: Path, say: Say) -> None:
+    """A file that cannot be removed keeps no engine from its stop."""
+    try:
+        file.unlink(missing_ok=True)
+    except OSError as error:
+        say(os_errors.sentence(error))
 
 
 def stopped(name: str, paths: Paths) -> None:

@@ -16,6 +16,8 @@ def paths(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Paths:
     (tools / "systemctl").write_text(f'#!/bin/sh\necho "$@" >> {tools}/calls\n')
     (tools / "systemctl").chmod(0o755)
     monkeypatch.setenv("PATH", f"{tools}:/usr/bin:/bin")
+    # Of commands that are called as a user calls them, too: not of the machine that runs the test.
+    monkeypatch.setenv("SGLANGCTL_ROOT", str(tmp_path / "root"))
     paths = Paths(tmp_path / "root")
     for folder in (paths.units, paths.engines, paths.root / "run", paths.programs):
         folder.mkdir(parents=True)

@@ -151,6 +151,7 @@ def test_an_engine_of_ours_without_a_configuration_is_stopped_as_its_plan_says(
     paths: Paths, units: dict[str, Unit], calls: list[str], capsys: Any
 ) -> None:
     has(units, UNIT, "active", "enabled", FragmentPath=str(make(paths, f"e/{UNIT}", OURS)))
+    metrics = make(paths, "var/lib/prometheus/node-exporter/sglang-kimi.prom", "its last word")
     stops: dict[str, Any] = {}
     forecast.look(stops, {}, {"stop": ["kimi"]}, HostConfig(), {}, paths)
     assert cli.main(["stop", "kimi"]) == 0
@@ -158,6 +159,7 @@ def test_an_engine_of_ours_without_a_configuration_is_stopped_as_its_plan_says(
     assert stops["kimi"] == {"lines": lines, "refused": None}
     assert capsys.readouterr().out == f"{UNIT} is stopped and disabled\n"
     assert calls == ["stop", "stop", "disable", "reset-failed"]
+    assert not metrics.exists(), "it would say for ever that the engine serves"
 
 
 def test_a_stop_of_what_is_not_there_says_so(
