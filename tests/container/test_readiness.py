@@ -13,7 +13,7 @@ from typing import Any
 
 import pytest
 
-from tests.container.engine_unit import EngineUnit
+from tests.container.engine_unit import EngineUnit, poll
 from tests.hosts.host import Host
 
 pytestmark = [pytest.mark.container, pytest.mark.timeout(300)]
@@ -169,13 +169,14 @@ def test_a_local_user_on_the_engine_s_port_never_gets_the_api_key(
     host.exec("sh", "-c", "id bob 2>/dev/null || useradd --system bob")
     host.copy_in(CHECKOUT / "tests/support/stranger.py", "/opt/stranger.py")
     record = "/tmp/of-bob"
+    engine.start()
+    engine.until_phase("loading")  # before that a taken port ends the start
     host.exec(
         *("systemd-run", "--quiet", "--unit=stranger", "--uid=bob", "--"),
         *("python3", "/opt/stranger.py", "0.0.0.0", str(engine.port), record),
     )
     try:
-        engine.start()
-        engine.until_phase("loading")
+        assert poll(lambda: not host.exec("test", "-s", record, check=False).returncode, 30)
         said = [sglangctl(host, "verify", "tiny", *more) for more in ((), ("--json",))]
         done = follow(host, tmp_path, TEST_PROVED="1")
         asked = host.exec("cat", record).stdout
