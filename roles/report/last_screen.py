@@ -129,6 +129,8 @@ def way_back(failure: Failure, down: Sequence[str]) -> str:
     if failure.deploy == "rollback":
         # The same deploy would take those forward again that went back.
         return f"on {failure.host}: {one_by_one(down or ['NAME'])}"
+    if not failure.engines:
+        return f"none is needed: no engine was put on this host yet; fix it, then: {deploy}"
     if not down:
         return f"none is needed: every engine serves; fix it, then: {deploy}"
     if all(failure.others.get(name) for name in down):

@@ -173,7 +173,7 @@ def in_unix(monotonic: float | None) -> float | None:
 
 def after_stop(engine: EngineConfig, unit: Unit) -> list[str]:
     """What to know of a unit that was stopped because somebody wanted that."""
-    again = f"to start it again: systemctl start {engine.unit}"
+    again = f"to start it again: systemctl enable --now {engine.unit}"
     if unit.active != "failed":
         return [again]
     return [f"systemd calls it failed because SGLang ends itself by SIGKILL when stopped; {again}"]

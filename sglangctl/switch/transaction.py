@@ -574,6 +574,14 @@ def commit(name: str, digest: str, paths: Paths) -> None:
         engine = load_engine(name, paths)
         live.put_unit(engine, digest, paths)  # somebody may have edited it since
         live.enable(engine, paths)  # or disabled it
+    elif state.phase == "stopped":
+        engine = load_engine(name, paths)
+        found = find(engine.unit)
+        if found is not None and found.active == "active":
+            # Somebody has started it again: it is an engine like any other.
+            live.enable(engine, paths)
+            again = replace(state, phase="live", to=digest, time=now(), step=None)
+            release.write_state(name, again, paths)
     link_atomic(paths.engine_state(name) / "known-good", f"releases/{digest}")
     # What is younger may be another deploy's, which comes to its switch only now.
     since = release.staged_at(name, digest, paths)

@@ -97,6 +97,9 @@ def test_the_way_back() -> None:
     assert "deploys/rollback.py --limit gpu1" in told(replace(FAILED, before=["chat"]))[2]
     serving = replace(FAILED, engines=engine(outcome="ready", active="active"), before=["chat"])
     assert "none is needed: every engine serves" in told(serving)[2]
+    # A first deploy that failed while it prepared: no engine is there, so none serves.
+    first = told(replace(FAILED, engines=[]))
+    assert "no engine of ours" in first[1] and "serves" not in first[2] and "fix it" in first[2]
     assert "deploys/verify.py --limit gpu1" in told(replace(FAILED, engines=None))[2]
     assert "deploys/stop.py --limit gpu1" in told(replace(FAILED, deploy="stop"))[2]
 

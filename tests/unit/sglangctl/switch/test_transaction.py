@@ -904,9 +904,15 @@ def test_a_commit_enables_again_what_somebody_disabled(machine: Machine) -> None
     transaction.commit("tiny", NEW, machine.paths)
     assert machine.enabled >= {machine.unit, WATCH}
     release.write_state("tiny", replace(machine.state, phase="stopped"), machine.paths)
+    serving = set(machine.running)
+    machine.running.clear()
     machine.enabled.clear()
     transaction.commit("tiny", NEW, machine.paths)
     assert machine.enabled == set(), "what was stopped stays down"
+    machine.running |= serving
+    transaction.commit("tiny", NEW, machine.paths)
+    assert machine.enabled >= {machine.unit, WATCH}, "started by hand after a stop"
+    assert machine.state.phase == "live"
 
 
 def test_a_commit_writes_a_state_that_was_lost(machine: Machine) -> None:
