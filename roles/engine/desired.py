@@ -63,7 +63,11 @@ class DesiredEngine:
 
 
 def desired_engine(engine: EngineSpec) -> DesiredEngine:
+    digest = render.venv_digest(engine)
     venv = Venv(path=render.venv_path(engine), user=engine.user, **vars(engine.install))
+    if venv.locked is not None and venv.locked.environment not in (None, digest):
+        venv = replace(venv, locked=None)  # of an environment that is wanted no more
+    venv = replace(venv, digest=digest)
     config = ManagedFile(f"/etc/sglangctl/engines/{engine.name}.json", render.engine_json(engine))
     return DesiredEngine(
         spec=engine,

@@ -4,21 +4,24 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Generator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, fields, replace
 from functools import partial
+from pathlib import Path
 
 from pyinfra.api import FunctionCommand, Host, State, StringCommand
 from pyinfra.api.command import QuoteString
 from pyinfra.context import host
 
+from roles.engine.locking import why_none, with_lock
 from roles.inventory import pins
 from roles.inventory.locked import Locked
+from roles.inventory.model import Install
 from roles.remote import program
 from roles.remote.failing import checked, say
 from roles.remote.operation import operation, read, show, will_fail
 from roles.remote.snapshot import JSON, forget
 from roles.remote.steps import STEP, run_step
-from roles.remote.upload import upload
+from roles.remote.upload import put
 from roles.report.result import keep
 from sglangctl.probe.venvs import UNFINISHED
 from sglangctl.state.ownership import MARKER
@@ -81,10 +84,21 @@ class Venv:
     pip_arguments: tuple[str, ...] = ()
     system_site_packages: bool = False
     locked: Locked | None = None
-    """All packages with their hashes, where the inventory has a lock."""
+    """All packages with their hashes, where there is a lock."""
+    lock_file: Path | None = None
+    """Where a deploy keeps the one that it makes, on the controller."""
+    index: tuple[str, ...] = ()
+    find_links: tuple[str, ...] = ()
+    digest: str = ""
+    """64 hex digits, of all that decides what is in it."""
     user: str = "nobody"
     """With whose rights its own Python runs."""
     limit_s: float = 3600.0
+
+    @property
+    def install(self) -> Install:
+        names = (one.name for one in fields(Install))
+        return Install(**{name: getattr(self, name) for name in names})
 
     @property
     def marker(self) -> str:
@@ -136,7 +150,8 @@ def venv_ready(
     if not fact["wrong"]:
         host.noop(f"{venv.path} is there and verified")
         return
-    show([f"{venv.path}: {fact['wrong']}, {folded(venv.packages)}{of_lock(venv)}"])
+    unlocked = why_none(venv.install, facts)
+    show([f"{venv.path}: {fact['wrong']}, {folded(venv.packages)}, {of_lock(venv, unlocked)}"])
     # What an engine runs from is left alone as long as it can be started again from it.
     kept = list(fact.get("running") or []) if fact.get("starts") else []
     if kept and fact["wrong"] != UNFINISHED:
@@ -144,10 +159,11 @@ def venv_ready(
         return
 
     def build(state: State, host: Host) -> None:
-        build_venv(host, venv, sudo, kept)
+        whole = venv if kept or unlocked else with_its_lock(host, venv)
+        if whole.locked is not None:
+            put(host, whole.requirements, whole.locked.content, "0644", sudo)
+        build_venv(host, whole, sudo, kept)
 
-    if venv.locked is not None:
-        yield upload(venv.requirements, venv.locked.content, "0644")
     yield FunctionCommand(checked(build), (), {})
     forget()
 
@@ -171,7 +187,7 @@ def build_venv(host: Host, venv: Venv, sudo: bool, kept: Sequence[str] = ()) -> 
             [
                 *(python, "-I", "-m", "pip", "install", "--no-input"),
                 *("--disable-pip-version-check", "--progress-bar=off"),
-                *(*venv.pip_arguments, *what_to_install(venv)),
+                *(*venv.install.arguments, *what_to_install(venv)),
             ]
         ),
     ]
@@ -216,8 +232,15 @@ def what_to_install(venv: Venv) -> list[str]:
     return ["--require-hashes", "--requirement", venv.requirements]
 
 
-def of_lock(venv: Venv) -> str:
-    return "" if venv.locked is None else f", locked: {len(venv.locked.packages)} packages"
+def with_its_lock(host: Host, venv: Venv) -> Venv:
+    return replace(venv, locked=with_lock(host, venv.install, venv.digest).locked)
+
+
+def of_lock(venv: Venv, unlocked: str | None) -> str:
+    """What decides the packages below the pins."""
+    if venv.locked is not None:
+        return f"locked: {len(venv.locked.packages)} packages"
+    return f"no lock: {unlocked}" if unlocked else "no lock yet: this deploy makes one"
 
 
 def folded(packages: Sequence[str]) -> str:
@@ -294,8 +317,8 @@ def next_step(venv: Venv, kept: Sequence[str] = ()) -> Callable[[Sequence[str]],
             )
         if "installing" in step:
             return (
-                "check install.packages, install.pip_arguments and the host's network access "
-                "to its index"
+                "check install.packages, install.index and install.pip_arguments, and the host's "
+                "network access to its index"
             )
         if any("Permission denied" in line for line in lines):
             return (

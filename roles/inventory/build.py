@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Mapping
+from pathlib import Path as FilePath
 from typing import Any
 
 from roles.inventory import flag_files, nccl, ports
@@ -37,6 +38,7 @@ def build_engine(
     kernel: Kernel,
     shipped: Mapping[str, bytes],
     locked: Locked | None,
+    lock_file: FilePath,
     fallbacks: Mapping[str, EngineSpec] | None = None,
 ) -> EngineSpec:
     """The spec; nothing is checked any more. `secrets` by their places in the engine, `shipped`
@@ -106,6 +108,9 @@ def build_engine(
             tuple(install["pip_arguments"]),
             install["system_site_packages"],
             locked,
+            lock_file,
+            tuple(install["index"]),
+            tuple(install["find_links"]),
         ),
         kernel=kernel,
         replaces=tuple(engine["replaces"]),

@@ -319,9 +319,9 @@ class _Host:
         name: str,
         engine: dict[str, Any],
         written: Callable[[Path], Path] = lambda inner: inner,
-    ) -> tuple[dict[Path, Secret], Kernel, dict[str, bytes], locked.Locked | None]:
+    ) -> tuple[dict[Path, Secret], Kernel, dict[str, bytes], locked.Locked | None, FilePath]:
         """The engine's secrets by their places in it, its kernel with its patches, what its flags
-        ship, and its lock, read; `written` says where in the engine a place was written."""
+        ship, and its lock, read, and where that lies; `written` says where in the engine a place was written."""
 
         def report(inner: Path, found: str, allowed: str, meant: str | None) -> None:
             self.report(("engines", name, *written(inner)), found, allowed, meant, Need.FILES)
@@ -336,4 +336,4 @@ class _Host:
         patched = kernel.read(engine["kernel"], self.folder, report)
         shipped = flag_files.read(engine["flags"], self.folder, report)
         lock = locked.read(name, pins.all_of(engine), self.folder, report)
-        return secrets, patched, shipped, lock
+        return secrets, patched, shipped, lock, locked.path_of(name, self.folder)

@@ -5,9 +5,10 @@ from __future__ import annotations
 import json
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field
+from pathlib import Path
 from typing import Any, Literal
 
-from roles.inventory import nccl
+from roles.inventory import nccl, pip_options
 from roles.inventory.errors import Mistake
 from roles.inventory.locked import Locked
 from roles.inventory.secret import Secret
@@ -67,7 +68,18 @@ class Install:
     pip_arguments: tuple[str, ...] = ()
     system_site_packages: bool = False
     locked: Locked | None = None
-    """All packages, where `sglang-lock` has chosen them."""
+    """All packages, where they are chosen already."""
+    lock_file: Path | None = None
+    """Where a deploy keeps the lock that it makes, on the controller."""
+    index: tuple[str, ...] = ()
+    """Addresses of package indexes: the first one instead of PyPI, the others beside it."""
+    find_links: tuple[str, ...] = ()
+    """Folders of the host, and pages, with wheels."""
+
+    @property
+    def arguments(self) -> tuple[str, ...]:
+        """Of `pip install`: where packages come from, and what else the inventory says."""
+        return (*pip_options.sources(self.index, self.find_links), *self.pip_arguments)
 
 
 @dataclass(frozen=True)

@@ -28,14 +28,15 @@ def check(install: Mapping[str, Any], version: str, report: Report) -> None:
         if credentials.in_address(pin):
             allowed = "an address without a password (root's ~/.netrc on the host may hold it)"
             report(where, "an address with credentials (not shown)", allowed, None)
-    for index, argument in enumerate(install["pip_arguments"]):
-        if credentials.in_argument(argument) or re.search(r"://[^/\s]*@", argument):
-            where = ("install", "pip_arguments", index)
-            allowed = (
-                "an address without a password: every user of the host sees arguments (use root's "
-                "pip.conf or ~/.netrc on the host)"
-            )
-            report(where, "an address with credentials (not shown)", allowed, None)
+    for key in ("index", "find_links", "pip_arguments"):
+        for index, argument in enumerate(install[key]):
+            if credentials.in_argument(argument) or re.search(r"://[^/\s]*@", argument):
+                where = ("install", key, index)
+                allowed = (
+                    "an address without a password: every user of the host sees arguments (use "
+                    "root's pip.conf or ~/.netrc on the host)"
+                )
+                report(where, "an address with credentials (not shown)", allowed, None)
 
 
 def all_of(engine: Mapping[str, Any]) -> tuple[str, ...]:

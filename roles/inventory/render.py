@@ -59,9 +59,13 @@ def _rendered(template: str, **values: Any) -> bytes:
 def venv_digest(engine: EngineSpec) -> str:
     """Digest of all that decides what is in the virtual environment, as 64 hex digits."""
     decided = asdict(replace(engine.install, locked=None))
-    del decided["locked"]
-    if engine.install.locked is not None:
-        decided["lock"] = engine.install.locked.digest
+    del decided["locked"], decided["lock_file"]
+    for name in ("index", "find_links"):
+        if not decided[name]:
+            del decided[name]  # environments of before these keys keep their names
+    lock = engine.install.locked
+    if lock is not None and lock.environment is None:
+        decided["lock"] = lock.digest
     if engine.kernel.decides:
         decided["kernel"] = engine.kernel.decides
     return _sha256(_json({"v": 1, **decided}))
@@ -91,14 +95,14 @@ def render(engine: EngineSpec, *, venv: str) -> Release:
             "engine.yaml.j2", engine=engine, arguments=_arguments(engine, config)
         ),
     }
+    lock = engine.install.locked
+    packages = lock.packages if lock and lock.environment is None else engine.install.packages
     facts: dict[str, Any] = {
         "v": 1,
         "engine": engine.name,
         "version": engine.version,
         "venv": venv,
-        "packages": list(
-            engine.install.locked.packages if engine.install.locked else engine.install.packages
-        ),
+        "packages": list(packages),
         "model": engine.model.path,
         "drafter": engine.drafter.path if engine.drafter else None,
         "user": engine.user,

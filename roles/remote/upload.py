@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import base64
 
-from pyinfra.api import StringCommand
+from pyinfra.api import Host, StringCommand
 from pyinfra.api.command import QuoteString
 
+from roles.remote.failing import HostFailed
 from roles.remote.limits import FACT_S
 from roles.remote.snapshot import Input
 
@@ -36,3 +37,13 @@ def upload(path: str, content: bytes, mode: str, owner: str = "root:root") -> St
         _stdin=Input([base64.b64encode(content).decode()]),
         _timeout=FACT_S,
     )
+
+
+def put(host: Host, path: str, content: bytes, mode: str, sudo: bool) -> None:
+    """The same from inside an operation, where pyinfra does not apply the host's own setting of sudo;
+    HostFailed."""
+    command = upload(path, content, mode)
+    arguments = {**command.connector_arguments, "_sudo": sudo}
+    made, output = host.run_shell_command(command, **arguments)
+    if not made:
+        raise HostFailed(f"{path} cannot be written: {' '.join(output.stderr_lines)}")

@@ -10,14 +10,13 @@ from typing import Any
 from pyinfra.api import Host, State, StringCommand
 from pyinfra.api.command import QuoteString
 
-from roles.remote import follow, program, shape
+from roles.remote import follow, program, shape, upload
 from roles.remote.failing import HostFailed, say
 from roles.remote.limits import TooMuchOutput
 from roles.remote.link import Link, LinkLost
 from roles.remote.shape import WrongShape
 from roles.remote.steps import run_step
 from roles.remote.transfer import Moving, watched
-from roles.remote.upload import upload
 from sglangctl.state.journal import Event
 from sglangctl.util.values import digits
 
@@ -118,12 +117,9 @@ class KernelHost:
         made, output = self.host.run_shell_command(
             StringCommand("mkdir -p --", QuoteString(folder)), _sudo=self.sudo
         )
-        command = upload(path, content, mode)
-        if made:
-            arguments = {**command.connector_arguments, "_sudo": self.sudo}
-            made, output = self.host.run_shell_command(command, **arguments)
         if not made:
             raise HostFailed(f"{path} cannot be written: {' '.join(output.stderr_lines)}")
+        upload.put(self.host, path, content, mode, self.sudo)
 
     def send(self, source: Path, path: str) -> None:
         """A large file; HostFailed."""

@@ -11,6 +11,7 @@ from gevent.lock import RLock
 from pyinfra.api import FunctionCommand, Host, State
 from pyinfra.context import host
 
+from roles.inventory import pip_options
 from roles.inventory.model import EngineSpec
 from roles.remote.failing import HostFailed, checked, failing, say
 from roles.remote.operation import operation, read, show
@@ -132,7 +133,8 @@ def take(
     if step.action == "stock":
         options = [f"--version={step.version}"] if step.version else []
         options += [f"--distribution={step.distribution}"] if step.distribution else []
-        options += [f"--pip-argument={argument}" for argument in engine.install.pip_arguments]
+        arguments = pip_options.for_download(engine.install.arguments)
+        options += [f"--pip-argument={argument}" for argument in arguments]
         ended = remote.work("installing the stock kernel", "install", "stock", *options, *fitting)
         return ended.text if ended.status else None
     assert step.key is not None
@@ -189,7 +191,11 @@ def obtain(
             where = building.build_host(state, remote.host, kernel.build_host)
             own = where is remote.host
             builder = remote if own else KernelHost(state, where, bool(where.data.get("_sudo")))
-            pip_arguments = tuple(one for one in engine.install.pip_arguments if one != "--no-deps")
+            pip_arguments = tuple(
+                one
+                for one in pip_options.for_download(engine.install.arguments)
+                if one != "--no-deps"
+            )
             there = own or has_torch(builder, venv, now)
             document = request(now, venv if there else None, pip_arguments)
             building.build(builder, document, kernel.patches, remote.host)

@@ -8,13 +8,17 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from roles.host.managed import Change
+from roles.inventory.locked import differences
 from roles.switch.effects import MISSING
 from sglangctl.util.terminal import cut
-from sglangctl.util.values import mapping
+from sglangctl.util.values import mapping, texts
 
 LINE = re.compile(r'([-+]) *"?([A-Za-z][\w.-]*)"?(?:: |=)(.*?),?')
 """A line of engine.yaml, of an environment file, of a unit or of the engine's JSON, in a diff."""
 WIDTH = 60
+MOST = 20
+"""Packages with another version that are named; a new SGLang may bring a hundred."""
+FEW = 4
 FOLLOWS = ("RequiresMountsFor ", "ExecStart - -> -", "PATH /opt/sglang/venvs/")
 """Settings that follow from other values: they are no reason beside those."""
 
@@ -41,17 +45,36 @@ def of_manifest(fact: Mapping[str, Any], wanted: bytes) -> list[str]:
     new = json.loads(wanted)
     if not old or old.get("venv") == new["venv"]:
         return []
-    sides = [(shown(old.get(name)), shown(new[name])) for name in ("version", "packages")]
-    named = zip(("version", "packages"), sides)
-    found = [changed(name, [was], [now]) for name, (was, now) in named if was != now]
+    found = []
+    if old.get("version") != new["version"]:
+        found.append(changed("version", [shown(old.get("version"))], [shown(new["version"])]))
+    found += of_packages(texts(old.get("packages")), new["packages"])
     return found or ["its environment changed (packages, Python or kernel)"]
 
 
+def of_packages(old: Sequence[str], new: Sequence[str]) -> list[str]:
+    """`torch 2.14.0 -> 2.14.1` for each package, SGLang itself left out: its version has a line of its
+    own. What only came or only went is counted where it is much (an engine gets its first lock)."""
+    both, came, went = [], [], []
+    for name, was, now in differences(old, new):
+        if name == "sglang":
+            continue
+        if was and now:
+            both.append(f"{name} {shown(was)} -> {shown(now)}")
+        elif now:
+            came.append(f"{name} {shown(now)} (new)")
+        elif was:
+            went.append(f"{name} {shown(was)} (removed)")
+    if len(both) > MOST:
+        both[MOST:] = [f"{len(both) - MOST} more packages have another version"]
+    for some, word in ((came, "new"), (went, "removed")):
+        if len(some) > FEW:
+            some[:] = [f"{len(some)} packages ({word})"]
+    return [*both, *came, *went]
+
+
 def shown(value: Any) -> str:
-    """Of a list of packages those beside SGLang itself, whose version has a line of its own."""
-    several = value if isinstance(value, list) else [value]
-    text = " ".join(str(one) for one in several if not str(one).startswith("sglang=="))
-    return cut(text or "none", WIDTH)
+    return cut(str(value or "none"), WIDTH)
 
 
 def of_diff(diff: Sequence[str]) -> list[str]:

@@ -67,6 +67,8 @@ class Probe:
     venvs: dict[str, Any] = field(default_factory=dict)
     """By path: {wrong, starts, python, running}: see sglangctl/probe/venvs.py; `running` are the
     engines that run from it."""
+    pip_sources: list[str] | None = None
+    """Settings of root's pip that decide what is installed, by their names."""
     programs: dict[str, bool] = field(default_factory=dict)
     """Whether a program is on the PATH."""
     gpus: list[dict[str, Any]] | None = None
@@ -173,6 +175,7 @@ def probe(request: Mapping[str, Any], paths: Paths | None = None) -> Probe:
     found.venvs = {
         path: venvs.describe(path, python) for path, python in request.get("venvs", {}).items()
     }
+    found.pip_sources = part("pip_sources", lambda: _pip_sources(paths))
     found.nvcc = part("nvcc", _nvcc, "no nvcc in CUDA_HOME, on PATH or under /usr/local")
     with gpus.one_reading():
         kernels = request.get("kernels", {})
@@ -181,6 +184,15 @@ def probe(request: Mapping[str, Any], paths: Paths | None = None) -> Probe:
         if request.get("collectives"):
             _collectives(found, part, request["collectives"], paths)
     return found
+
+
+def _pip_sources(paths: Paths) -> list[str]:
+    from sglangctl.state import build_user
+
+    try:
+        return build_user.sources(paths)
+    except Failed:
+        return ["a file that is not in pip's format"]
 
 
 def _collectives(found: Probe, part: _Parts, names: list[str], paths: Paths) -> None:

@@ -32,6 +32,24 @@ KEPT = re.compile(
 GLOBAL = ("etc/xdg/pip/pip.conf", "etc/pip.conf")
 CONFIGURATION = (".pip/pip.conf", ".config/pip/pip.conf")
 """In root's home. How to reach a private index: the user gets a copy, as build scripts always did."""
+CHOOSING = frozenset(
+    [
+        "index-url",
+        "extra-index-url",
+        "find-links",
+        "no-index",
+        "constraint",
+        "pre",
+        "no-binary",
+        "only-binary",
+        "prefer-binary",
+        "no-deps",
+        "no-dependencies",
+        "use-deprecated",
+        "uploaded-prior-to",
+    ]
+)
+"""Settings of pip that decide what is installed."""
 CHOWN_S = 600.0
 """For an environment of a hundred thousand files."""
 
@@ -169,6 +187,19 @@ def _call(argv: list[str]) -> None:
         raise Failed(f"{argv[0]} of {argv[-1]} failed: {said}; look at it, then deploy again")
 
 
+def sources(paths: Paths) -> list[str]:
+    """The settings of root's pip that decide what is installed, by their names; Failed where a file is
+    not in pip's format."""
+    merged = _merged(paths)
+    of_files = {name for section in merged.sections() for name in merged.options(section)}
+    of_variables = {
+        name[4:].lower().replace("_", "-")
+        for name, value in os.environ.items()
+        if name.startswith("PIP_") and value
+    }
+    return sorted(CHOOSING & (of_files | of_variables))
+
+
 def _settings(paths: Paths) -> Path | None:
     """All settings of root's pip in a file that the build user can read; None without any.
 
@@ -178,18 +209,7 @@ def _settings(paths: Paths) -> Path | None:
     named = os.environ.get("PIP_CONFIG_FILE")
     if named == os.devnull:
         return Path(named)  # as pip has it: no file at all
-    home = pwd.getpwuid(0).pw_dir.strip("/")
-    sources = [paths.root / name for name in (*GLOBAL, *(f"{home}/{own}" for own in CONFIGURATION))]
-    # Later ones win, as in pip.
-    merged = configparser.RawConfigParser()
-    for source in [*sources, *([Path(named)] if named else [])]:
-        try:
-            merged.read_string(source.read_text(encoding="utf-8"), str(source))
-        except OSError:
-            continue
-        except (configparser.Error, UnicodeDecodeError) as error:
-            said = str(error).splitlines()[0]
-            raise Failed(f"{source} is no configuration of pip: {said}; correct it") from None
+    merged = _merged(paths)
     copy = paths.root / "var/cache/sglangctl/pip.conf"
     if not merged.sections():
         copy.unlink(missing_ok=True)
@@ -198,3 +218,23 @@ def _settings(paths: Paths) -> Path | None:
     merged.write(text)
     write_atomic(copy, text.getvalue().encode(), 0o640, 0, pwd.getpwnam(NAME).pw_gid)
     return copy
+
+
+def _merged(paths: Paths) -> configparser.RawConfigParser:
+    """All settings of root's pip from its files; Failed."""
+    merged = configparser.RawConfigParser()
+    named = os.environ.get("PIP_CONFIG_FILE")
+    if named == os.devnull:
+        return merged
+    home = pwd.getpwuid(0).pw_dir.strip("/")
+    files = [paths.root / name for name in (*GLOBAL, *(f"{home}/{own}" for own in CONFIGURATION))]
+    # Later ones win, as in pip.
+    for source in [*files, *([Path(named)] if named else [])]:
+        try:
+            merged.read_string(source.read_text(encoding="utf-8"), str(source))
+        except OSError:
+            continue
+        except (configparser.Error, UnicodeDecodeError) as error:
+            said = str(error).splitlines()[0]
+            raise Failed(f"{source} is no configuration of pip: {said}; correct it") from None
+    return merged

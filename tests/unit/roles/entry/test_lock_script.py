@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from roles.entry import lock
-from roles.inventory import locked
+from roles.inventory import locked, locking
 from tests.support.wheels import wheel
 
 INVENTORY = """\
@@ -46,7 +46,7 @@ def packages(inventory: Path) -> list[str]:
 
 def test_a_lock_has_every_package_with_its_hash(inventory: Path) -> None:
     assert lock.main([str(inventory)]) == 0
-    assert lock.versions(packages(inventory)) == {
+    assert locked.versions(packages(inventory)) == {
         "old": "1.0",
         "sglang": "0.5.23",
         "torch": "2.14.0",
@@ -122,7 +122,7 @@ def test_two_hosts_that_pin_other_packages_under_one_name(
 def test_without_uv_the_command_that_installs_it_is_said(
     inventory: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(lock, "find_spec", lambda name: None)
+    monkeypatch.setattr(locking, "find_spec", lambda name: None)
     assert lock.main([str(inventory)]) == 1
     assert "-m pip install uv" in capsys.readouterr().err
 
@@ -161,12 +161,12 @@ def test_no_code_of_a_package_runs_on_the_controller(
         archive.add(source, source.name)
     wheel(index, "torch", "2.14.2", "source")
     assert lock.main([str(inventory)]) == 0, "an older version that needs no build is chosen"
-    assert lock.versions(packages(inventory))["torch"] == "2.14.0" and not mark.exists()
+    assert locked.versions(packages(inventory))["torch"] == "2.14.0" and not mark.exists()
     (index / "torch-2.14.0-py3-none-any.whl").unlink()
     assert lock.main(["--upgrade", str(inventory)]) == 1
     assert "--build" in capsys.readouterr().err and not mark.exists()
     assert lock.main(["--upgrade", "--build", str(inventory)]) == 0
-    assert mark.exists() and lock.versions(packages(inventory))["source"] == "1.0"
+    assert mark.exists() and locked.versions(packages(inventory))["source"] == "1.0"
 
 
 def test_without_an_inventory_it_says_what_to_copy(

@@ -49,7 +49,9 @@ def test_an_engine_without_a_lock_keeps_its_environment() -> None:
 
 
 def test_a_lock_for_other_pins_is_a_mistake(tmp_path: Path) -> None:
-    folder = folder_with(tmp_path, locked.written(["sglang==0.5.22"], GOOD))
+    folder = folder_with(
+        tmp_path, locked.written(["sglang==0.5.22"], GOOD.replace("0.5.23", "0.5.22"))
+    )
     (told,) = engine_errors("", folder=folder)
     assert "for other pins (sglang==0.5.22)" in told and "run sglang-lock" in told
 
@@ -68,6 +70,9 @@ def test_a_lock_for_other_pins_is_a_mistake(tmp_path: Path) -> None:
         ("sglang==0.5.23 \\", "has no hash"),
         (f"torch==2.14.0 \\\nsglang==0.5.23 \\\n{HASH}", "line 4"),
         ("", "no packages"),
+        (f"sglang==0.5.9 \\\n{HASH}", "sglang 0.5.9, and sglang==0.5.23"),
+        (f"sglang==0.5.23 ; python_version < '3' \\\n{HASH}\nSGLang==0.5.9 \\\n{HASH}", "0.5.9"),
+        (f"torch==2.14.0 \\\n{HASH}", "sglang==0.5.23 is not in it"),
     ],
 )
 def test_only_requirements_with_hashes_are_a_lock(tmp_path: Path, line: str, word: str) -> None:

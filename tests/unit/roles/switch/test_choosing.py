@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Any
 
 import pytest
 
 from roles.engine.desired import DesiredEngine, desired_engine
 from roles.host.managed import Change
+from roles.inventory import locked
 from roles.report import choice
 from roles.switch.choosing import beside, choice_of
 from roles.switch.decision import decision_of
@@ -244,6 +246,26 @@ def test_what_follows_from_another_value_is_no_reason_beside_it() -> None:
     assert chosen(facts).reasons == ("version 0.5.16 -> 0.5.23",)
     facts = facts_of(desired_engine(engine("install: {python: python3.12}")))
     assert "environment changed" in chosen(facts).reasons[0] and len(chosen(facts).reasons) == 1
+
+
+def locked_engine(folder: Path, torch: str, *more: str) -> DesiredEngine:
+    """The engine with a lock."""
+    hashed = " \\\n    --hash=sha256:" + "a" * 64 + "\n"
+    pins = ("sglang==0.5.23", f"torch=={torch}", "tiktoken==0.12.0", *more)
+    path = locked.path_of("e", folder)
+    path.parent.mkdir(exist_ok=True)
+    path.write_bytes(locked.written(pins[:1], "".join(pin + hashed for pin in pins)))
+    return desired_engine(engine(folder=folder))
+
+
+def test_a_changed_lock_is_told_by_its_packages(tmp_path: Path) -> None:
+    old = locked_engine(tmp_path, "2.14.0", "gone==1.0")
+    new = locked_engine(tmp_path, "2.14.1", "came==2.0")
+    assert chosen(facts_of(old), new).reasons == (
+        *("torch 2.14.0 -> 2.14.1", "came 2.0 (new)", "gone 1.0 (removed)"),
+    )
+    many = locked_engine(tmp_path, "2.14.1", *(f"p{number}==1.0" for number in range(200)))
+    assert chosen(facts_of(desired_engine(engine())), many).reasons == ("202 packages (new)",)
 
 
 def test_what_somebody_edited_is_called_that() -> None:

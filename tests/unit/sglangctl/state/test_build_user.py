@@ -121,3 +121,16 @@ def test_a_build_user_that_is_root_is_refused(root: Path, monkeypatch: pytest.Mo
     monkeypatch.setattr(build_user, "NAME", "root")
     with pytest.raises(Failed, match="is root"):
         build_user.run(["true"], Paths(root), limit_s=30)
+
+
+def test_the_settings_that_choose_are_named(root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in [name for name in os.environ if name.startswith("PIP_")]:
+        monkeypatch.delenv(name)
+    assert build_user.sources(Paths(root)) == []
+    (root / "etc").mkdir()
+    (root / "etc/pip.conf").write_text(
+        "[global]\nindex-url = https://u:secret@h.example\ncert = /x\n[install]\nfind-links = /w\n"
+    )
+    monkeypatch.setenv("PIP_NO_INDEX", "1")
+    monkeypatch.setenv("PIP_DEFAULT_TIMEOUT", "180")
+    assert build_user.sources(Paths(root)) == ["find-links", "index-url", "no-index"]
