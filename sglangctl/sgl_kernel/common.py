@@ -67,11 +67,11 @@ def document(value: Any) -> str:
 
 
 def _engine_venv(name: str | None) -> Path:
-    from sglangctl.state.config import load_engines, require_known
+    from sglangctl.state.config import engine_names, require_known
 
     paths = Paths()
     if name is None:
-        names = [engine.name for engine in load_engines(paths)]
+        names = engine_names(paths)
         if len(names) != 1:
             known = ", ".join(names) or "none"
             raise Unusable(f"name an engine (--engine; here: {known}) or an environment (--venv)")

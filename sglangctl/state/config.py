@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any, TypeVar, cast
 
 from sglangctl.state import slots
-from sglangctl.state.paths import Paths, linked
+from sglangctl.state.paths import NAME, Paths, linked
 from sglangctl.systemd.unit_names import engine_unit
 from sglangctl.util import os_errors, plain_files
 from sglangctl.util.errors import Unusable
@@ -320,15 +320,22 @@ def host_from(document: dict[str, Any], source: Path) -> HostConfig:
     return _build(HostConfig, document, source)
 
 
-def load_engines(paths: Paths | None = None) -> list[EngineConfig]:
-    """All engines of this host, by name."""
-    paths = paths or Paths()
-    return [load_engine(name, paths) for name in engine_names(paths)]
-
-
 def siblings_of(name: str, paths: Paths) -> list[EngineConfig]:
-    """The other engines of this host. Its own file is not read: a deploy may have come to mend it."""
-    return [load_engine(other, paths) for other in engine_names(paths) if other != name]
+    """The other engines of this host. Its own file is not read: a deploy may have come to mend it.
+
+    Of one whose file cannot be used only the unit is known: it is never ended for another, and has the
+    GPUs that its processes are on.
+    """
+    names = [other for other in engine_names(paths) if other != name and NAME.fullmatch(other)]
+    return [_sibling(other, paths) for other in names]
+
+
+def _sibling(name: str, paths: Paths) -> EngineConfig:
+    try:
+        return load_engine(name, paths)
+    except ConfigError:
+        unknown = EngineConfig(name, engine_unit(name), "", 0, "", "", "", gpus=())
+        return located(unknown, paths)
 
 
 def engine_names(paths: Paths) -> list[str]:

@@ -19,7 +19,7 @@ from sglangctl import free
 from sglangctl.free.model import ContainerStep, FreeResult, Plan, Refusal, UnitStep
 from sglangctl.proc.command import Result
 from sglangctl.state import journal, ownership, release, slots
-from sglangctl.state.config import EngineConfig, load_engine
+from sglangctl.state.config import EngineConfig, load_engine, siblings_of
 from sglangctl.state.files import link_atomic
 from sglangctl.state.paths import Paths
 from sglangctl.switch import (
@@ -654,6 +654,19 @@ def test_a_deploy_mends_a_damaged_configuration(machine: Machine, data: bytes, g
             transaction.begin(wanted, machine.paths, machine.record())
     assert machine.serving() == {NEW if good else OLD}
     assert load_engine("tiny", machine.paths).port == PORT_AFTER
+
+
+@pytest.mark.parametrize("data", [*DAMAGE, b'{"v": 2}'], ids=lambda data: repr(data[:12]))
+def test_the_damaged_configuration_of_another_engine_is_that_ones_alone(
+    machine: Machine, data: bytes
+) -> None:
+    wanted = ran_before(machine, "ours")
+    for name in ("other", "no name"):
+        (machine.paths.engines / f"{name}.json").write_bytes(data)
+    transaction.begin(wanted, machine.paths, machine.record())
+    assert machine.serving() == {NEW}
+    (known,) = siblings_of("tiny", machine.paths)
+    assert (known.name, known.unit, known.gpus) == ("other", "sglang-other.service", ())
 
 
 @pytest.mark.parametrize("what", ["units", "engine.json", "state"])
