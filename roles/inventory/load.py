@@ -32,6 +32,9 @@ from sglangctl.util.values import mapping
 CONNECTORS = ("docker", "dockerssh", "local", "ssh")
 """pyinfra connectors of hosts that this tool can deploy to (`@docker/NAME`)."""
 
+METRICS = "enable-metrics"
+"""The flag with which SGLang answers at /metrics. null or false in the inventory is kept."""
+
 
 def load_inventory(
     path: str | FilePath, environ: Mapping[str, str] | None = None, *, key_is_given: bool = False
@@ -58,10 +61,11 @@ def build(
     """An inventory from a document; `folder` is where relative paths on the controller start."""
     general = Problems(document)
     content = document.content
-    known = ("engines", "hosts", "rollout")
+    known = ("engines", "hosts", "monitoring", "rollout")
     for key in content:
         if key not in known:
-            general.add((key,), "an unknown key", "engines, hosts and rollout", closest(key, known))
+            allowed = "engines, hosts, monitoring and rollout"
+            general.add((key,), "an unknown key", allowed, closest(key, known))
     hosts = content.get("hosts")
     if not isinstance(hosts, dict) or not hosts:
         found = shown(hosts) if "hosts" in content else "nothing"
@@ -71,34 +75,39 @@ def build(
     if not isinstance(bases, dict):
         general.add(("engines",), shown(bases), "a mapping of engine names", None)
         bases = {}
-    first = _first(content.get("rollout"), hosts, general)
+    first = _one_host(content, "rollout", "first", hosts, general)
+    prometheus = _one_host(content, "monitoring", "prometheus", hosts, general)
     entries = []
     used: set[str] = set()
     for name, given in hosts.items():
         problems = Problems(document)
-        host = _Host(name, given, bases, problems, folder, environ)
+        host = _Host(name, given, bases, problems, folder, environ, prometheus)
         entry = host.entry(general.mistakes, key_is_given)
         used |= host.used
         entries.append(entry)
-    return Inventory(document.file, tuple(entries), _unused(document, bases, used), first)
+    unused = _unused(document, bases, used)
+    return Inventory(document.file, tuple(entries), unused, first, prometheus)
 
 
-def _first(rollout: Any, hosts: dict[str, Any], problems: Problems) -> str | None:
-    """The host that goes before the others."""
-    if rollout is None:
+def _one_host(
+    content: dict[str, Any], part: str, only: str, hosts: dict[str, Any], problems: Problems
+) -> str | None:
+    """The host that a mapping at the top names, whose `only` key that is."""
+    given = content.get(part)
+    if given is None:
         return None
-    if not isinstance(rollout, dict):
-        problems.add(("rollout",), shown(rollout), "a mapping with the key first", None)
+    if not isinstance(given, dict):
+        problems.add((part,), shown(given), f"a mapping with the key {only}", None)
         return None
-    for key in rollout:
-        if key != "first":
-            problems.add(("rollout", key), "an unknown key", "first", closest(key, ["first"]))
-    first = rollout.get("first")
-    if first is not None and first not in list(hosts):
-        meant = closest(first, hosts) if isinstance(first, str) else None
-        problems.add(("rollout", "first"), shown(first), "the name of a host below `hosts`", meant)
+    for key in given:
+        if key != only:
+            problems.add((part, key), "an unknown key", only, closest(key, [only]))
+    name = given.get(only)
+    if name is not None and name not in list(hosts):
+        meant = closest(name, hosts) if isinstance(name, str) else None
+        problems.add((part, only), shown(name), "the name of a host below `hosts`", meant)
         return None
-    return first
+    return name
 
 
 def _unused(document: Document, bases: dict[str, Any], used: set[str]) -> tuple[str, ...]:
@@ -135,8 +144,10 @@ class _Host:
         problems: Problems,
         folder: FilePath,
         environ: Mapping[str, str],
+        prometheus: str | None,
     ) -> None:
         self.name = name
+        self.prometheus = prometheus
         self.where: Path = ("hosts", name)
         self.given = given
         self.keys: dict[str, Any] = given if isinstance(given, dict) else {}
@@ -152,6 +163,8 @@ class _Host:
         self.check_name()
         self.problems.validate("host", self.without_engines(), self.where)
         checks.check_texts(self.without_engines(), self.report)
+        if self.keys.get("engines") == {} and self.name != self.prometheus:
+            self.report(("engines",), "{}", "a mapping with at least one engine", None)
         way = self.right_ssh()
         ssh.check(
             way,
@@ -273,6 +286,8 @@ class _Host:
             report(("model", "path"), "nothing", allowed, meant)
         right = schema.filled(schema.definition("engine"), pruning.pruned(engine, wrong))
         right.pop("base", None)  # it has been merged over it
+        if self.prometheus is not None and METRICS not in mapping(engine.get("flags")):
+            right["flags"] = {**right["flags"], METRICS: True}
         taken_out = tuple(wrong)
         further = pruning.untouched(report, taken_out)
         checks.check_engine(

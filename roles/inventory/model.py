@@ -266,3 +266,5 @@ class Inventory:
     errors: tuple[str, ...] = ()
     first: str | None = None
     """The host that is deployed before the others."""
+    prometheus: str | None = None
+    """The host whose Prometheus looks at all of them."""

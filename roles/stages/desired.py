@@ -28,7 +28,7 @@ from roles.remote.snapshot import read_again, snapshot
 from roles.report.result import keep
 from roles.sgl_kernel.choice import probe_request as kernel_request
 from roles.stages.asked import for_this_run
-from roles.stages.fitness import host_is_fit, inventory_is_right
+from roles.stages.fitness import NO_ENGINE, host_is_fit, inventory_is_right
 from roles.stages.needed import PLACES, PROGRAMS
 from roles.switch.gone import alike
 from sglangctl.preflight.host import folders as host_folders
@@ -133,6 +133,9 @@ def desired_host(deploy: str) -> DesiredHost | None:
             desired = make(spec, sudo)
             facts = desired.facts()
         gone = gone_of(spec, facts)
+        if facts is not None and not spec.engines and not gone:
+            say(state.inventory.get_host(host.name), NO_ENGINE)
+            return None
         if gone:
             engines = renamed(spec, gone, facts or {})
             if engines != spec.engines:

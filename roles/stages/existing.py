@@ -11,13 +11,13 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
 
-from pyinfra.context import host
+from pyinfra.context import host, state
 
 from roles.inventory.errors import Need
 from roles.inventory.model import EngineSpec, HostSpec
-from roles.remote.failing import contained, fail_host
+from roles.remote.failing import contained, fail_host, say
 from roles.remote.snapshot import snapshot
-from roles.stages.fitness import host_is_fit, inventory_is_right
+from roles.stages.fitness import NO_ENGINE, host_is_fit, inventory_is_right
 from sglangctl.state.paths import checked_name
 from sglangctl.util.errors import Unusable
 
@@ -76,6 +76,9 @@ def existing_host(deploy: str) -> ExistingHost | None:
         except Unusable as error:
             fail_host(f"--data engine: {error}")
             return None
+    if not names and need >= Need.ENGINES:
+        say(state.inventory.get_host(host.name), NO_ENGINE)
+        return None
     found = ExistingHost(
         deploy,
         names,

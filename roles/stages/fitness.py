@@ -11,6 +11,8 @@ from roles.remote.failing import WRONG, fail_host
 from roles.report.report import report_once
 from roles.stages.deploy_file import as_module
 
+NO_ENGINE = "no engine of the inventory is on this host"
+
 
 def inventory_is_right(deploy: str, need: Need) -> bool:
     """Whether nothing that is needed is wrong in the inventory; else the host has failed."""
