@@ -18,6 +18,8 @@ from sglangctl.weights import access, remembered
 from sglangctl.weights.safetensors import shown
 
 CHUNK = 8 * 1024 * 1024
+TELL_S = 5.0
+"""Between two words of how far it is, while no file is done."""
 SHA256 = re.compile(r"[0-9a-f]{64}")
 LINE = re.compile(r"([0-9a-fA-F]{64}) [ *](.+)")
 """A line of sha256sum(1)."""
@@ -98,7 +100,7 @@ def verify(
 ) -> list[Finding]:
     """Read every file of `wanted` and compare. `known` (file -> [identity, sha256]) is taken for
     unchanged files and filled as files are done; `keep` is called after each, so that a run that
-    was ended goes on from there.
+    was ended goes on from there. What ends it (Ctrl-C) waits for no file.
     """
     findings: list[Finding] = []
     todo: dict[str, list[int]] = {}
@@ -115,29 +117,45 @@ def verify(
         else:
             todo[name] = found
     total = done + sum(size for size, *_ in todo.values())
-    from concurrent.futures import ThreadPoolExecutor, as_completed  # as in check.py
+    from concurrent.futures import FIRST_COMPLETED, ThreadPoolExecutor, wait  # as in check.py
 
-    count = workers or min(8, os.cpu_count() or 1)
-    with ThreadPoolExecutor(count) as pool:
-        jobs = {pool.submit(digest, folder / name): name for name in todo}
-        for job in as_completed(jobs):
-            name = jobs[job]
-            try:
-                value = job.result()
-            except OSError as error:
-                findings.append(access.refusal(folder / name, error))
-                continue
-            known[name] = [todo[name], value]
-            keep()
-            done += todo[name][0]
-            tell(Progress(done, total))
-            findings.extend(_compared(name, wanted[name], value))
+    read = dict.fromkeys(todo, 0)
+    ended = False
+
+    def hashed(name: str) -> str:
+        def took(length: int) -> None:
+            if ended:
+                raise InterruptedError
+            read[name] += length
+
+        return digest(folder / name, took)
+
+    with ThreadPoolExecutor(workers or min(8, os.cpu_count() or 1)) as pool:
+        jobs = {pool.submit(hashed, name): name for name in todo}
+        left = set(jobs)
+        try:
+            while left:
+                over, left = wait(left, TELL_S, FIRST_COMPLETED)
+                for job in over:
+                    name = jobs[job]
+                    try:
+                        value = job.result()
+                    except OSError as error:
+                        findings.append(access.refusal(folder / name, error))
+                        continue
+                    known[name] = [todo[name], value]
+                    keep()
+                    findings.extend(_compared(name, wanted[name], value))
+                tell(Progress(done + sum(read.values()), total))
+        finally:
+            ended = True
+            pool.shutdown(wait=False, cancel_futures=True)
     return findings
 
 
-def digest(path: Path) -> str:
-    """The file's sha256 as hex. OSError, also for what is no plain file: a pipe or a device that
-    somebody put into a folder of weights never ends."""
+def digest(path: Path, took: Callable[[int], None] = lambda length: None) -> str:
+    """The file's sha256 as hex; `took` is told how many bytes were read. OSError, also for what is no
+    plain file: a pipe or a device that somebody put into a folder of weights never ends."""
     total = hashlib.sha256()
     with open(path, "rb", buffering=0, opener=_without_waiting) as file:
         if not stat.S_ISREG(os.fstat(file.fileno()).st_mode):
@@ -145,6 +163,7 @@ def digest(path: Path) -> str:
         buffer = memoryview(bytearray(CHUNK))
         while length := file.readinto(buffer):
             total.update(buffer[:length])
+            took(length)
     return total.hexdigest()
 
 

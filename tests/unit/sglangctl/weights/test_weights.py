@@ -315,6 +315,29 @@ def test_sha256(folder: Path) -> None:
     assert any("missing" in one for one in verify())
 
 
+def test_sha256_tells_of_a_file_that_takes_long_and_ends_at_once(
+    folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A single file may have 100 GB; Ctrl-C keeps what was read, and reads no more."""
+    names = sorted(path.name for path in folder.glob("*.safetensors"))
+    with open(folder / names[1], "ab") as file:
+        file.truncate(1 << 40)
+    wanted = dict.fromkeys(names, "0" * 64)
+    monkeypatch.setattr(hashes, "TELL_S", 0.05)
+    known: dict[str, object] = {}
+    told: list[hashes.Progress] = []
+
+    def tell(progress: hashes.Progress) -> None:
+        told.append(progress)
+        if len(told) > 5:
+            raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        hashes.verify(folder, wanted, known, tell, lambda: None, workers=1)
+    assert set(known) == {names[0]}, "the third one waited for the second"
+    assert told[2].done < told[-1].done < told[-1].total
+
+
 @pytest.mark.parametrize("line", ["xyz  a", f"{'0' * 64}  ../a", f"{'0' * 64}  /etc/passwd"])
 def test_a_list_that_is_none(line: str) -> None:
     with pytest.raises(Unusable, match="line 1"):
