@@ -161,8 +161,12 @@ def switched(
     asked += [f"--was={takes['was']}"] if takes.get("was") else []
     asked += [f"--gone={one}" for one in takes.get("gone") or ()]
 
+    # What is not gated after all is asked by the switch itself.
+    at_gate = way(facts, name) == cutover.GATED
+    asked += ["--unproven"] if at_gate else []
+
     def run(link: Link) -> None:
-        prove(link, engine)
+        prove(link, engine, at_gate=at_gate)
         for fallback, one in engine.fallbacks.items():
             prove(link, one, f"fallback {fallback}: ")
         ticket = new_ticket()
@@ -244,11 +248,20 @@ def follow_switch(link: Link, engine: str, ticket: str, at: str | None = None) -
         raise HostFailed(last or f"the switch ended with status {status}")
 
 
+def way(facts: JSON, engine: str) -> str | None:
+    """`gated` or `plain`, as the plan has it; None without a plan."""
+    found = _cutover(facts, engine)
+    return found.kind if found else None
+
+
 def changing_over(facts: JSON, engine: str) -> list[str]:
     """How a switch changes over, in a line; none without a plan."""
-    plan = engine_facts(facts, engine, "plans")
-    found = cutover.Cutover.from_json(plan.get("cutover"))
+    found = _cutover(facts, engine)
     return [escaped(str(found))] if found else []
+
+
+def _cutover(facts: JSON, engine: str) -> cutover.Cutover | None:
+    return cutover.Cutover.from_json(engine_facts(facts, engine, "plans").get("cutover"))
 
 
 def measured_before(engine: DesiredEngine, facts: JSON) -> list[str]:

@@ -67,11 +67,13 @@ def differing(engine: DesiredEngine, other: DesiredEngine) -> list[str]:
     )
 
 
-def prove(link: Link, engine: DesiredEngine, what: str = "") -> None:
+def prove(link: Link, engine: DesiredEngine, what: str = "", at_gate: bool = False) -> None:
     """HostFailed, before anything is stopped, where the staged engine could not start; `what` begins
-    each sentence about it."""
+    each sentence about it. `at_gate`: its parser and its imports are left to its launch gate."""
     argv = ["preflight", "--spec=-", "--gate=staged", f"--release={engine.release.digest}"]
-    with signs_of_life(link.host, f"{engine.name}: its parser and its imports"):
+    argv += ["--at-gate"] if at_gate else []
+    doing = "what it finds on the host" if at_gate else "its parser and its imports"
+    with signs_of_life(link.host, f"{engine.name}: {doing}"):
         answer = link.run(
             *program.argv(*argv, "--json"),
             wait_s=WAIT_S,

@@ -4,6 +4,7 @@ The gate `before` (the default) looks at the weights, the unit's name, the port 
 engine is one of this host, or what --spec says of one that is not deployed yet: an object as in
 /etc/sglangctl/engines (- is standard input). The gate `staged` asks a staged release's own parser
 and imports its engine once, as root and under systemd: some 20 s, remembered where all was well.
+--at-gate leaves these two to the launch gate.
 
 Exit status: 0 nothing, 1 something would, 2 could not check. With --json: {"v": 1,
 "preflight": [{"engine", "gate", "fails"}], "findings": [{"id", "level", "seen", "needed", "fix",
@@ -44,13 +45,20 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--release", metavar="DIGEST", help="of --gate staged; default: the live one"
     )
+    parser.add_argument(
+        "--at-gate", action="store_true", help="of --gate staged: without parser and imports"
+    )
     parser.add_argument("--json", action="store_true", help="one document")
 
 
 def run(args: argparse.Namespace) -> int:
     paths = Paths()
     engine = load_engine(args.name, paths) if args.name else located(spec(args.spec), paths)
-    found = before(engine, paths) if args.gate == BEFORE else after(engine, args.release, paths)
+    found = (
+        before(engine, paths)
+        if args.gate == BEFORE
+        else after(engine, args.release, args.at_gate, paths)
+    )
     if args.json:
         print(json.dumps(text.document(engine.name, args.gate, found)))
     else:
@@ -71,12 +79,12 @@ def before(engine: EngineConfig, paths: Paths) -> list[Finding]:
     return [Finding.from_json(one) for one in found]
 
 
-def after(engine: EngineConfig, digest: str | None, paths: Paths) -> list[Finding]:
+def after(engine: EngineConfig, digest: str | None, at_gate: bool, paths: Paths) -> list[Finding]:
     """The findings of the second gate; Unusable where there is no such release."""
     wanted = digest or release.link_target(engine.name, "current", paths)
     if wanted is None or wanted not in release.staged(engine.name, paths):
         raise Unusable(f"{wanted or 'no release'} of {engine.name} is staged: deploy it first")
-    return staged.findings(engine, wanted, paths)
+    return staged.findings(engine, wanted, paths, at_gate=at_gate)
 
 
 def spec(source: str) -> EngineConfig:

@@ -21,6 +21,7 @@ from functools import partial
 from pathlib import Path
 
 from sglangctl import free
+from sglangctl.preflight import staged
 from sglangctl.state import follow
 from sglangctl.state.config import require_known
 from sglangctl.state.paths import Paths
@@ -64,6 +65,11 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         default=[],
         help="of --to: an engine that is no longer in the inventory, stopped where it is in the way",
     )
+    parser.add_argument(
+        "--unproven",
+        action="store_true",
+        help="of --to: ask the staged engine's parser and imports, unless its launch gate shows both",
+    )
     parser.add_argument("--detach", metavar="TICKET", help=f"run as {SWITCH}, under this name")
     follow.add_arguments(parser)
 
@@ -84,7 +90,16 @@ def run(args: argparse.Namespace) -> int:
     else:
         config = None if args.config is None else read(args.config)
         takes = Takeover(args.was, tuple(args.gone))
-        wanted = Wanted(args.name, args.to, args.policy, args.reason, args.seen, config, takes)
+        wanted = Wanted(
+            args.name,
+            args.to,
+            args.policy,
+            args.reason,
+            args.seen,
+            config,
+            takes,
+            staged.failures if args.unproven else None,
+        )
         if args.detach:
             detach(wanted, args.detach, paths)
         else:

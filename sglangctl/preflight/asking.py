@@ -14,6 +14,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from sglangctl.preflight.in_venv import ALL
 from sglangctl.proc import command
 from sglangctl.state.files import write_atomic
 from sglangctl.state.paths import Paths
@@ -48,9 +49,11 @@ class Answer:
     """systemd's word for how it ended: success, exit-code, signal, timeout, oom-kill, ..."""
 
 
-def ask(name: str, digest: str, venv: str, paths: Paths, limit_s: float = LIMIT_S) -> Answer:
+def ask(
+    name: str, digest: str, venv: str, paths: Paths, what: str = ALL, limit_s: float = LIMIT_S
+) -> Answer:
     """Ask the engine of a staged release. Unusable without systemd, or for a release whose unit
-    starts something else; Failed when systemd does not start it."""
+    starts something else; Failed when systemd does not start it. `what`: as in in_venv.py."""
     if not systemctl.booted():
         raise Unusable("this machine is not run by systemd")
     release = paths.releases(name) / digest
@@ -65,7 +68,9 @@ def ask(name: str, digest: str, venv: str, paths: Paths, limit_s: float = LIMIT_
         program = pkgutil.get_data("sglangctl.preflight", "in_venv.py") or b""
         write_atomic(folder / "ask.py", program, 0o644)
         text = (release / "sglang.service").read_text(encoding="utf-8")
-        written = derived(text, f"{paths.current(name)}/", f"{release}/", venv, folder, limit_s)
+        written = derived(
+            text, f"{paths.current(name)}/", f"{release}/", venv, folder, limit_s, what
+        )
         write_atomic(unit, written.encode(), 0o644)
         _systemctl("daemon-reload", limit_s=60.0)
         _systemctl("start", "--", unit.name, limit_s=limit_s + 60.0)
@@ -86,7 +91,15 @@ def _systemctl(*arguments: str, limit_s: float) -> command.Result:
     return result
 
 
-def derived(unit: str, current: str, release: str, venv: str, folder: Path, limit_s: float) -> str:
+def derived(
+    unit: str,
+    current: str,
+    release: str,
+    venv: str,
+    folder: Path,
+    limit_s: float,
+    what: str = ALL,
+) -> str:
     """The text of the unit that asks. `current` and `release`: paths that end in a slash."""
     service = unit.partition("\n[Service]\n")[2].partition("\n[")[0].replace(current, release)
     launch = f"ExecStart={venv}/bin/python -m sglang.launch_server "
@@ -103,7 +116,7 @@ def derived(unit: str, current: str, release: str, venv: str, folder: Path, limi
         "[Service]",
         *kept,
         "Type=oneshot",
-        f"ExecStart={venv}/bin/python {folder}/ask.py {line[len(launch) :]}",
+        f"ExecStart={venv}/bin/python {folder}/ask.py {what} {line[len(launch) :]}",
         f"TimeoutStartSec={limit_s:g}",
         f"TimeoutStopSec={STOP_S:g}",
         "Nice=5",

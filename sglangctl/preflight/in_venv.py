@@ -1,8 +1,8 @@
 """What is asked of a staged engine, by its own Python: its parser and its imports.
 
-Run as a file by the environment's Python (3.9 or newer) with the engine's own words as arguments.
-It imports nothing of ours. Answers are JSON, one a line, on standard output; what libraries print
-goes to standard error.
+Run as a file by the environment's Python (3.9 or newer) with ALL, or AROUND for what is around the
+engine only, and the engine's own words as arguments. It imports nothing of ours. Answers are JSON,
+one a line, on standard output; what libraries print goes to standard error.
 """
 
 import io
@@ -14,6 +14,7 @@ from contextlib import redirect_stderr
 from importlib import import_module, metadata
 from typing import Any
 
+ALL, AROUND = "all", "around"
 ENGINE = (
     "sglang.srt.entrypoints.http_server",
     "sglang.srt.managers.scheduler",
@@ -28,7 +29,7 @@ class Parsed(Exception):
 
 
 def main() -> None:
-    argv = sys.argv[1:]
+    what, argv = sys.argv[1], sys.argv[2:]
     answers = os.fdopen(os.dup(1), "w", encoding="utf-8", errors="backslashreplace")
     os.dup2(2, 1)
     # As `python -m` has it: the folder in which the engine starts.
@@ -49,13 +50,14 @@ def main() -> None:
         tell(step="version", version=metadata.version("sglang"))
     except metadata.PackageNotFoundError:
         tell(step="version", version=None)
-    said = arguments(argv)
-    tell(step="arguments", **said)
-    for name in ENGINE if "missing" not in said else ():
-        found = imported(name)
-        tell(step="import", wanted=name, **found)
-        if found["error"]:
-            break
+    if what == ALL:
+        said = arguments(argv)
+        tell(step="arguments", **said)
+        for name in ENGINE if "missing" not in said else ():
+            found = imported(name)
+            tell(step="import", wanted=name, **found)
+            if found["error"]:
+                break
     tell(step="end")
 
 

@@ -1,7 +1,8 @@
 """The gate `staged`: what only the environment that was made beside the old engine can tell.
 
 Its own parser reads the release's arguments, and its own imports are done once, before anything is
-stopped. What had no fault is remembered for this environment and these arguments. The weights are
+stopped. What had no fault is remembered for this environment and these arguments. Where the switch
+starts the engine at its launch gate, that shows both, on the real GPUs: they are left out. The weights are
 looked at once more, now that the engine's user exists, and remembered: the probe, which writes
 nothing, then reads none of their headers while no file changes.
 """
@@ -24,6 +25,7 @@ from sglangctl.masking.masker import Masker, read_env, secrets_of
 from sglangctl.preflight import architecture, asking, in_venv, model, toolchain
 from sglangctl.preflight.asking import Answer
 from sglangctl.preflight.catalog import finding, without_ignored
+from sglangctl.preflight.text import sentence
 from sglangctl.state import ownership, release
 from sglangctl.state.config import EngineConfig
 from sglangctl.state.files import write_atomic
@@ -41,15 +43,20 @@ far as it may (0.5.23, utils/common.py), and serves with less: containers give 2
 LOCKED = 64 << 20
 """Bytes: above what distributions set (8 MiB). NCCL's user guide asks for no limit."""
 GIVEN = "the unit has {}: raise the limit of the container or machine around it"
-Ask = Callable[[str, str, str, Paths], Answer]
+Ask = Callable[[str, str, str, Paths, str], Answer]
 
 
 def findings(
-    engine: EngineConfig, digest: str, paths: Paths, ask: Ask = asking.ask
+    engine: EngineConfig,
+    digest: str,
+    paths: Paths,
+    ask: Ask = asking.ask,
+    at_gate: bool = False,
 ) -> list[Finding]:
     """Everything about the staged release `digest` of `engine`. Failed: it is not whole.
 
-    + ask: (engine's name, digest, environment, paths) -> what the environment says
+    + ask: (engine's name, digest, environment, paths, what) -> what the environment says
+    + at_gate: without what the launch gate shows, parser and imports
     """
     venv = release.venv(engine.name, digest, paths) or ""
     found = list(toolchain.look(engine, venv, paths.releases(engine.name) / digest))
@@ -59,16 +66,24 @@ def findings(
     found += [one for one in model.judge(engine, looked) if one.level == FAIL]
     memory = paths.asked / f"{engine.name}-{_key(engine, digest, Path(venv))}"
     if not memory.exists():
-        asked = _asked(engine, digest, venv, paths, ask)
-        if not any(one.level != INFO for one in asked) and os.geteuid() == 0:
+        what = in_venv.AROUND if at_gate else in_venv.ALL
+        asked = _asked(engine, digest, venv, paths, what, ask)
+        if not (at_gate or any(one.level != INFO for one in asked)) and os.geteuid() == 0:
             _remember(engine.name, memory)
         found += asked
     return without_ignored(found, engine.preflight.ignore)
 
 
-def _asked(engine: EngineConfig, digest: str, venv: str, paths: Paths, ask: Ask) -> list[Finding]:
+def failures(engine: EngineConfig, digest: str, paths: Paths) -> list[str]:
+    """Why the staged release could not start, a sentence each."""
+    return [sentence(one) for one in findings(engine, digest, paths) if one.level == FAIL]
+
+
+def _asked(
+    engine: EngineConfig, digest: str, venv: str, paths: Paths, what: str, ask: Ask
+) -> list[Finding]:
     try:
-        answer = ask(engine.name, digest, venv, paths)
+        answer = ask(engine.name, digest, venv, paths, what)
     except Failed as error:
         return [finding("engine-unchecked", WARN, f"the staged engine was not checked: {error}")]
     folder = paths.releases(engine.name) / digest

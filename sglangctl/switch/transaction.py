@@ -62,6 +62,8 @@ from sglangctl.util.errors import Failed
 from sglangctl.weights import page_cache
 
 Say = Callable[[str], None]
+Ask = Callable[[EngineConfig, str, Paths], list[str]]
+"""Why a staged release could not start, by its own parser and imports; they take a minute."""
 STEPS = FREEING, MOVING, STARTING, FOLLOWING, _ = (
     "freeing",
     "moving",
@@ -91,6 +93,8 @@ class Wanted:
     config: str | None = None
     """The text of engines/NAME.json that goes live with the release; None: it stays."""
     takes: Takeover = field(default_factory=Takeover)
+    ask: Ask | None = None
+    """Asked before anything is stopped, where no launch gate shows the same; None: the caller has."""
 
 
 def detach(wanted: Wanted, ticket: str, paths: Paths) -> None:
@@ -101,6 +105,7 @@ def detach(wanted: Wanted, ticket: str, paths: Paths) -> None:
         arguments.append(f"--seen={wanted.seen}")
     arguments += [f"--was={wanted.takes.was}"] if wanted.takes.was else []
     arguments += [f"--gone={name}" for name in wanted.takes.gone]
+    arguments += ["--unproven"] if wanted.ask else []
     journal = journal_of(wanted.name, ticket, paths)
     switch_unit.start(ticket, journal, wanted.config, arguments, paths)
 
@@ -113,8 +118,8 @@ def begin(wanted: Wanted, paths: Paths, record: Record) -> None:
             release.check_unchanged(name, wanted.seen, paths)
         _finish_commit(name, paths)
         engine = load_engine(name, paths) if config is None else engine_of(name, config, paths)
-        reason, takes = wanted.reason, wanted.takes
-        switch(engine, wanted.to, wanted.policy, reason, paths, record, config, takes)
+        reason, takes, ask = wanted.reason, wanted.takes, wanted.ask
+        switch(engine, wanted.to, wanted.policy, reason, paths, record, config, takes, ask)
 
 
 def resume(name: str, paths: Paths, record: Record) -> None:
@@ -159,12 +164,13 @@ def switch(
     record: Record,
     config: str | None = None,
     takes: Takeover = Takeover(),  # noqa: B008 (frozen)
+    ask: Ask | None = None,
 ) -> None:
     """The transaction. Failed when the new engine does not serve; it says what serves instead.
     Before the first thing it ends, nothing has changed.
 
     `config`: the text of engines/NAME.json that goes live with the release; None: it stays.
-    `takes`: engines that the inventory no longer has, whose place it takes.
+    `takes`: engines that the inventory no longer has, whose place it takes. `ask`: as in Wanted.
     """
     cut = release.read_state(engine.name, paths)
     if cut is not None and cut.phase == "switching" and cut.gate is not None:
@@ -198,6 +204,8 @@ def switch(
     if chosen.gated:
         state = replace(state, gate=gate.made(engine, paths).document())
     record.say(str(chosen))
+    if not chosen.gated and (wrong := _asked(engine, to, paths, ask, record.say)):
+        raise Failed("nothing was changed. " + wrong)
     if engine.warm_page_cache == "auto" and plan.units_to_stop:
         _warm_page_cache(engine, record.say)
     ran = before.of(state, plan, engine.rollback)
@@ -219,6 +227,8 @@ def switch(
             record.say(f"beside what serves it has no room ({crowded.cause}): cutover: plain")
             back.leave_gate(engine, replace(state, step=GATING), paths, record.say)
             state = replace(state, gate=None)
+            if wrong := _asked(engine, to, paths, ask, record.say):
+                raise AtGate(wrong, False, None) from None
             _forward(located(engine, paths), plan, state, paths, record)
     except (Failed, OSError) as failure:
         engine = located(engine, paths)
@@ -227,6 +237,17 @@ def switch(
             _untouched(engine, state, ended, paths, record)
         elif ended is not None:
             _failed(engine, state, ran, ended, paths, record)
+
+
+def _asked(engine: EngineConfig, to: str, paths: Paths, ask: Ask | None, say: Say) -> str | None:
+    """Why the staged release could not start; None: it could, or nobody wants to know."""
+    if ask is None:
+        return None
+    say(f"{engine.name}: its parser and its imports")
+    try:
+        return "\n".join(ask(engine.with_release(to), to, paths)) or None
+    except (Failed, OSError) as error:  # also where the switch is told to end
+        return os_errors.describe(error)
 
 
 def _warm_page_cache(engine: EngineConfig, say: Say) -> None:

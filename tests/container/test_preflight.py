@@ -120,6 +120,18 @@ def test_a_module_that_is_missing(scene: Scene) -> None:
     assert "cannot be imported" in text and "what runs now was left alone" in text
 
 
+def test_what_the_gate_shows_is_not_asked_before(scene: Scene) -> None:
+    """The first of two switches moves the engine to a slot; the second is gated."""
+    status, text = scene.deploy(environment={"X_NEW": "gate"})
+    assert status == 0, text
+    install = {**ENGINE["install"], "packages": ["sglang==0.5.23"]}
+    flags = {**ENGINE["flags"], "attention-backend": "flashinfr"}
+    text = scene.refused(install=install, flags=flags, environment={"X_NEW": "gate"})
+    assert "cutover: gated" in text and "its parser and its imports" not in text, text
+    assert "--attention-backend: invalid choice: 'flashinfr'" in text, text
+    assert "nothing was stopped for it" in text, text
+
+
 def test_a_missing_shard_and_one_that_is_closed_stop_a_switch_before_it_begins(
     scene: Scene,
 ) -> None:
@@ -159,5 +171,6 @@ def test_the_report_of_all_hosts_changes_nothing(scene: Scene) -> None:
 
 
 def without_journals(host: Host) -> list[str]:
-    """The watch of the engine that serves writes a line a minute."""
-    return [line for line in filesystem(host) if "/starts/" not in line]
+    """The engine that serves writes its log, and its watch a line a minute."""
+    lines = filesystem(host)
+    return [one for one in lines if "/starts/" not in one and "/log/sglang/" not in one]

@@ -51,6 +51,16 @@ def said(*findings: dict[str, str]) -> list[str]:
     return [json.dumps({"v": 1, "findings": findings})]
 
 
+@pytest.mark.parametrize("at_gate", [True, False])
+def test_parser_and_imports_are_left_to_a_gate(
+    monkeypatch: pytest.MonkeyPatch, at_gate: bool
+) -> None:
+    monkeypatch.setattr(staged, "signs_of_life", lambda host, title: nullcontext())
+    link = FakeLink(Answer(False, said(), []))
+    staged.prove(cast("Link", link), whole_engine(""), at_gate=at_gate)
+    assert ("--at-gate" in link.asked) is at_gate
+
+
 def test_a_failure_stops_it_and_says_that_nothing_was_stopped(prove: Any) -> None:
     with pytest.raises(HostFailed) as failure:
         prove(said(OTHER, REFUSED), [])

@@ -78,14 +78,19 @@ def said(*lines: dict[str, Any], **answer: Any) -> dict[str, Any]:
 def ask(tmp_path: Path) -> Callable[..., dict[str, Any]]:
     """Run the program on a package `sglang` of these files: step -> answer."""
 
-    def run(*words: str, files: dict[str, str] | None = None, **environment: str) -> dict[str, Any]:
+    def run(
+        *words: str,
+        files: dict[str, str] | None = None,
+        what: str = in_venv.ALL,
+        **environment: str,
+    ) -> dict[str, Any]:
         package = tmp_path / "sglang/srt"
         for name, text in {"server_args.py": PARSER, **(files or {})}.items():
             path = package / name
             path.parent.mkdir(parents=True, exist_ok=True)
             path.write_text(text)
         done = subprocess.run(
-            [sys.executable, in_venv.__file__, *words],
+            [sys.executable, in_venv.__file__, what, *words],
             cwd=tmp_path,
             env={"PATH": os.environ["PATH"], **environment},
             capture_output=True,
@@ -101,6 +106,12 @@ def ask(tmp_path: Path) -> Callable[..., dict[str, Any]]:
 def test_the_parser_is_asked_and_goes_no_further(ask: Any) -> None:
     """from_cli_args would look at GPUs and model; it is not called."""
     assert ask("--tp-size", "2")["arguments"] == {"step": "arguments", "error": None}
+
+
+def test_what_is_left_to_the_launch_gate_is_not_asked(ask: Any) -> None:
+    broken = {"server_args.py": "raise SystemExit(3)"}
+    found = ask("--tp-sise", "2", files=broken, what=in_venv.AROUND)
+    assert list(found) == ["caches", "limits", "version", "end"]
 
 
 @pytest.mark.parametrize(
@@ -296,7 +307,7 @@ def test_the_asking_unit_is_the_engines_own_but_for_what_it_starts() -> None:
     ):
         assert line in lines
     (start,) = [line for line in lines if line.startswith("Exec")]
-    assert start.startswith(f"ExecStart={VENV}/bin/python /run/ask/ask.py --config ")
+    assert start.startswith(f"ExecStart={VENV}/bin/python /run/ask/ask.py all --config ")
     assert f"{base}/releases/{digest}/engine.yaml" in start
     assert "Restart" not in unit and "engine.log" not in unit and "/current/" not in unit
     with pytest.raises(Unusable):
@@ -383,6 +394,24 @@ def test_what_had_no_fault_is_not_asked_again_until_something_changes(a_release:
     (a_release.root / "venv/lib/python3.11/site-packages/new").mkdir()
     assert look() == [] and len(asked) == 2
     assert len(list(a_release.asked.iterdir())) == 1
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root remembers")
+def test_what_was_left_to_the_gate_is_asked_when_the_switch_is_plain_after_all(
+    a_release: Paths,
+) -> None:
+    asked = []
+
+    def ask(*words: Any) -> Answer:
+        asked.append(words[-1])
+        return Answer([one for one in WHOLE if one["step"] not in ("arguments", "import")])
+
+    def look(at_gate: bool) -> list[Any]:
+        engine = engine_in(a_release)
+        return staged.findings(engine, "a" * 64, a_release, ask, at_gate=at_gate)
+
+    assert look(at_gate=True) == look(at_gate=False) == look(at_gate=True) == []
+    assert asked == ["around", "all"], "the whole answer is remembered, and enough for both"
 
 
 def test_what_had_a_fault_is_asked_again(a_release: Paths) -> None:

@@ -442,6 +442,45 @@ def test_where_there_is_no_room_beside_what_serves_that_is_stopped_first(
     assert any("no room (gpu-out-of-memory): cutover: plain" in line for line in machine.said)
 
 
+REFUSED = "the engine refuses its arguments: --x"
+
+
+def asking(machine: Machine, asked: list[str], *wrong: str) -> transaction.Ask:
+    """A staged engine's parser and imports; what serves goes on meanwhile."""
+
+    def ask(engine: EngineConfig, digest: str, paths: Paths) -> list[str]:
+        assert machine.serving() == {OLD}
+        asked.append(digest)
+        return list(wrong)
+
+    return ask
+
+
+@pytest.mark.parametrize(
+    ("gated", "cause", "asks"),
+    [(False, None, True), (True, None, False), (True, "host-out-of-memory", True)],
+    ids=["plain", "gated", "crowded"],
+)
+@pytest.mark.parametrize("good", [True, False])
+def test_parser_and_imports_are_asked_where_no_gate_shows_them(
+    machine: Machine, gated: bool, cause: str | None, asks: bool, good: bool
+) -> None:
+    wanted, asked = ran_before(machine, "slot"), list[str]()
+    wanted = replace(wanted, ask=asking(machine, asked, *([] if good else [REFUSED])))
+    machine.gated = gated
+    machine.at_gate = Outcome("failed", "it failed", {"cause": cause}) if cause else None
+    if good or not asks:
+        transaction.begin(wanted, machine.paths, machine.record())
+        committed(machine)
+    else:
+        with pytest.raises(Failed, match=REFUSED) as failed:
+            transaction.begin(wanted, machine.paths, machine.record())
+        kept = "nothing was stopped for it" if gated else "nothing was changed"
+        assert kept in str(failed.value)
+        assert machine.serving() == {OLD}
+    assert asked == ([NEW] if asks else [])
+
+
 def test_a_fallback_is_tried_at_the_gate_as_well(machine: Machine) -> None:
     wanted = with_fallbacks(machine, "slot")
     machine.gated, machine.cause = True, "gpu-out-of-memory"
