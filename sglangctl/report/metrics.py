@@ -35,12 +35,25 @@ NAMES = {
     "sglang_engine_proof_warm_seconds": "What walking the users' paths took.",
     "sglang_engine_accept_length_tokens": "Of speculative decoding, over the proof's prompts.",
     "sglang_engine_accepted_tokens_per_second": "Of the last accepted load.",
+    "sglang_gpu_memory_used_bytes": "Of a GPU of the engine, whoever uses it.",
+    "sglang_gpu_memory_total_bytes": "Of a GPU of the engine.",
+    "sglang_gpu_utilization_ratio": "Of a GPU of the engine: 0 to 1.",
+    "sglang_gpu_power_watts": "Of a GPU of the engine.",
     "sglang_gpu_holder_memory_bytes": "GPU memory by the class of its holders.",
 }
 ALARMS = ("stalled", "unresponsive")
 _ODD = re.compile(r'[\\"\n]')
 _ESCAPED = {"\\": "\\\\", '"': '\\"', "\n": "\\n"}
 MIB = 1 << 20
+OF_GPU = (
+    ("sglang_gpu_memory_used_bytes", "memory_used_mib", MIB),
+    ("sglang_gpu_memory_total_bytes", "memory_total_mib", MIB),
+    ("sglang_gpu_utilization_ratio", "utilization_pct", 0.01),
+    ("sglang_gpu_power_watts", "power_w", 1.0),
+)
+"""Metric, the journal's field, what its unit is multiplied with."""
+GPUS_AGE_S = 180.0
+"""Older than this, what the journal has of the GPUs is not told: while it serves, it has them once a minute."""
 
 Sample = tuple[str, dict[str, str], float]
 
@@ -77,6 +90,20 @@ def of_engine(config: EngineConfig, status: EngineStatus, paths: Paths) -> list[
     kept = accepted.entries(config.name, paths)
     for speed in accepted.speeds_of(kept[-1] if kept else None):
         add("accepted_tokens_per_second", speed.tokens_per_s, concurrency=str(speed.concurrency))
+    if status.gpus_age_s is not None and status.gpus_age_s <= GPUS_AGE_S:
+        found += of_gpus(name, status.gpus)
+    return found
+
+
+def of_gpus(engine: Mapping[str, str], gpus: Iterable[Mapping[str, Any]]) -> list[Sample]:
+    """The engine's GPUs, as the watch saw them last."""
+    found: list[Sample] = []
+    for gpu in gpus:
+        for metric, key, unit in OF_GPU:
+            value = number(gpu.get(key))
+            if value is not None:
+                labels = {**engine, "gpu": str(gpu.get("index"))}
+                found.append((metric, labels, round(value * unit, 6)))
     return found
 
 

@@ -9,6 +9,7 @@
 set -eu
 
 need=
+unpack=
 want() { need="$need $1"; }
 
 python3 -c 'import ensurepip, venv' 2>/dev/null || want 'python3 python3-venv'
@@ -18,6 +19,9 @@ if [ "${1:-all}" = test ]; then
     command -v logrotate >/dev/null || [ -x /usr/sbin/logrotate ] || want logrotate
     command -v cc >/dev/null || want 'gcc libc6-dev'
     command -v ps >/dev/null || want procps
+    # Unpacked, not installed: Debian's package would begin to listen here.
+    unpacked=$(dirname "$0")/../../.cache/prometheus
+    command -v promtool >/dev/null || [ -x "$unpacked/usr/bin/promtool" ] || unpack=prometheus
 fi
 if [ "${1:-all}" = real ]; then
     command -v chromium >/dev/null || command -v chromium-browser >/dev/null || want chromium
@@ -33,16 +37,16 @@ if [ "${1:-all}" != check ]; then
     fi
     command -v docker >/dev/null || case $need in *docker.io*) ;; *) want docker.io ;; esac
 fi
-[ -n "$need" ] || exit 0
+[ -n "$need$unpack" ] || exit 0
 
 if ! command -v apt-get >/dev/null; then
-    echo "error: missing here:$need (names of Debian's packages); install them and run this again" >&2
+    echo "error: missing here:$need${unpack:+ $unpack} (names of Debian's packages); install them and run this again" >&2
     exit 1
 fi
 sudo=
 if [ "$(id -u)" != 0 ]; then
     if ! command -v sudo >/dev/null; then
-        echo "error: missing here:$need; as root: apt-get install$need" >&2
+        echo "error: missing here:$need${unpack:+ $unpack}; as root: apt-get install$need${unpack:+ $unpack}" >&2
         exit 1
     fi
     sudo=sudo
@@ -60,6 +64,17 @@ if ! command -v python3 >/dev/null; then
     apt -qq update
     apt -qq install --yes --no-install-recommends python3 >/dev/null
 fi
-say "Reading the package lists (for$need)" $sudo apt-get update
-say "Installing$need" $sudo env DEBIAN_FRONTEND=noninteractive \
-    apt-get install --yes --no-install-recommends $need
+say "Reading the package lists (for$need${unpack:+ $unpack})" $sudo apt-get update
+if [ -n "$need" ]; then
+    say "Installing$need" $sudo env DEBIAN_FRONTEND=noninteractive \
+        apt-get install --yes --no-install-recommends $need
+fi
+if [ -n "$unpack" ]; then
+    mkdir -p .cache
+    folder=$(mktemp -d .cache/prometheus.XXXXXX)
+    say "Unpacking $unpack into .cache (about 10 s)" sh -c \
+        'cd "$1" && apt-get download "$2" && dpkg-deb -x "$2"_*.deb . && rm -- "$2"_*.deb' \
+        sh "$folder" "$unpack"
+    rm -rf .cache/prometheus
+    mv "$folder" .cache/prometheus
+fi

@@ -42,6 +42,8 @@ def started(root: Path) -> None:
         12, "generate", status=200, seconds=0.9, text_ok=True, tokens_per_s=41.5, ttft_s=0.2,
         warm={"seconds": 6.1, "paths": []},
     )  # fmt: skip
+    gpu = {"index": 3, "memory_used_mib": 512, "memory_total_mib": 1024, "utilization_pct": 37}
+    watch.write(50, "gpu", gpus=[{**gpu, "power_w": None}])
     for t in (60, 80, 100):
         watch.write(t, "http", path="/health", status=None, error="TimeoutError", seconds=15.0)
 
@@ -73,6 +75,22 @@ def test_what_is_known_is_a_sample(root: Path, capsys: pytest.CaptureFixture[str
     assert found['sglang_engine_alarms{engine="tiny"}'] == 1
     key = 'sglang_engine_accepted_tokens_per_second{engine="tiny",concurrency="1"}'
     assert found[key] == 63.6
+    gpus = {line: value for line, value in found.items() if line.startswith("sglang_gpu_")}
+    labels = '{engine="tiny",gpu="3"}'
+    assert gpus == {
+        f"sglang_gpu_memory_used_bytes{labels}": 512 << 20,
+        f"sglang_gpu_memory_total_bytes{labels}": 1024 << 20,
+        f"sglang_gpu_utilization_ratio{labels}": 0.37,
+    }
+
+
+def test_what_is_old_of_the_gpus_is_not_told(
+    root: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    started(root)
+    monkeypatch.setattr(metrics, "GPUS_AGE_S", 10.0)  # the journal's last event is 50 s younger
+    assert cli.main(["metrics"]) == 0
+    assert "sglang_gpu_" not in capsys.readouterr().out
 
 
 def test_what_is_not_known_is_none(root: Path, capsys: pytest.CaptureFixture[str]) -> None:
