@@ -1,0 +1,1 @@
+"""Prometheus and node_exporter from Debian's packages, and what they are told of the inventory."""

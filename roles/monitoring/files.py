@@ -1,0 +1,81 @@
+"""The files of ours on the host of Prometheus. Pure but for reading the rules."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+from roles.host.managed import Managed, ManagedDirectory, ManagedFile
+from roles.inventory.shipped import TEMPLATES
+from roles.monitoring import dashboard
+from roles.monitoring.targets import Monitoring, file_sd
+
+MAIN = "/etc/prometheus/prometheus.yml"
+FOLDER = "/etc/prometheus/sglang"
+RULES = f"{FOLDER}/rules.yml"
+ENGINES, NODES = f"{FOLDER}/engines.json", f"{FOLDER}/nodes.json"
+DASHBOARDS = f"{FOLDER}/grafana"
+PROVISIONING = "/etc/grafana/provisioning"
+PORT = 9090
+"""Of Debian's Prometheus."""
+
+
+def job(name: str, file: str) -> dict[str, Any]:
+    # The timeout too: a longer one of all jobs may not be above the interval.
+    return {
+        "job_name": name,
+        "scrape_interval": "15s",
+        "scrape_timeout": "10s",
+        "file_sd_configs": [{"files": [file]}],
+    }
+
+
+ITEMS = {
+    "rule_files": [RULES],
+    "scrape_configs": [job("sglang", ENGINES), job("sglang-node", NODES)],
+}
+"""What prometheus.yml gets. Targets are files, which Prometheus reads again by itself."""
+
+
+def rules() -> ManagedFile:
+    """The rules, which promtool looks at before they are put in place."""
+    return ManagedFile(RULES, (TEMPLATES / "monitoring" / "rules.yml").read_bytes())
+
+
+def targets(monitoring: Monitoring) -> tuple[Managed, ...]:
+    """What is asked, and the dashboard, for a Grafana anywhere."""
+    return (
+        ManagedDirectory("/etc/prometheus"),
+        ManagedDirectory(FOLDER),
+        ManagedDirectory(DASHBOARDS),
+        ManagedFile(ENGINES, file_sd(monitoring.engines)),
+        ManagedFile(NODES, file_sd(monitoring.nodes)),
+        ManagedFile(f"{DASHBOARDS}/sglang.json", dashboard.rendered()),
+    )
+
+
+def grafana() -> tuple[ManagedFile, ...]:
+    """What a Grafana on the same host reads when it starts. JSON, which is YAML."""
+    source = {
+        "name": "sglang-prometheus",
+        "uid": "sglang-prometheus",
+        "type": "prometheus",
+        "access": "proxy",
+        "url": f"http://127.0.0.1:{PORT}",
+        "editable": False,
+    }
+    provider = {
+        "name": "sglang-provision",
+        "type": "file",
+        "folder": "SGLang",
+        "options": {"path": DASHBOARDS},
+    }
+    return (
+        provisioning("datasources", {"datasources": [source]}),
+        provisioning("dashboards", {"providers": [provider]}),
+    )
+
+
+def provisioning(kind: str, content: dict[str, Any]) -> ManagedFile:
+    text = "# Written by sglang-provision.\n" + json.dumps({"apiVersion": 1, **content}, indent=2)
+    return ManagedFile(f"{PROVISIONING}/{kind}/sglang-provision.yaml", f"{text}\n".encode())
