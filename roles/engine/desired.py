@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
+from functools import cached_property
 
 from roles.engine.venv import Venv
 from roles.host.managed import Change, Managed, ManagedDirectory, ManagedFile, changes
@@ -33,7 +34,7 @@ class DesiredEngine:
     def name(self) -> str:
         return self.spec.name
 
-    @property
+    @cached_property
     def live_files(self) -> dict[str, ManagedFile]:
         """The release's files under the paths of the live one: what a plan compares."""
         return {
@@ -46,7 +47,7 @@ class DesiredEngine:
             for name, content in self.release.files.items()
         }
 
-    @property
+    @cached_property
     def unit_files(self) -> dict[str, ManagedFile]:
         """By the name of each unit that it can be on a host: its own, and its slots."""
         return {
@@ -62,7 +63,21 @@ class DesiredEngine:
         )
 
 
+KEPT: dict[str, tuple[EngineSpec, DesiredEngine]] = {}
+"""What was rendered: in a fleet most engines are one and the same. By all that a spec shows, because
+the order of its fallbacks matters too, which dictionaries leave out when they are compared."""
+
+
 def desired_engine(engine: EngineSpec) -> DesiredEngine:
+    """The engine, rendered once; raises what `render` does."""
+    shown = repr(engine)
+    known = KEPT.get(shown)
+    if known is None or known[0] != engine:
+        known = KEPT[shown] = engine, rendered(engine)
+    return known[1]
+
+
+def rendered(engine: EngineSpec) -> DesiredEngine:
     digest = render.venv_digest(engine)
     venv = Venv(path=render.venv_path(engine), user=engine.user, **vars(engine.install))
     if venv.locked is not None and venv.locked.environment not in (None, digest):

@@ -6,6 +6,7 @@ import difflib
 import hashlib
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import cached_property
 from typing import Any
 
 from sglangctl.state.files import masked_text
@@ -24,7 +25,7 @@ class ManagedFile:
     owner: str = "root"
     group: str = "root"
 
-    @property
+    @cached_property
     def sha256(self) -> str:
         return hashlib.sha256(self.content).hexdigest()
 

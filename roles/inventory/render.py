@@ -148,6 +148,7 @@ def start_limit_interval_s(engine: EngineSpec) -> int:
     return int(3 * (engine.limits.start_s + STOP_TIMEOUT_S + RESTART_S)) + 60
 
 
+@cache
 def unit_of_ours(unit: str, program: str) -> bytes:
     """sglang-watch@.service or sglangctl-resume.service; `program` is the path of one digest's
     sglangctl on the host."""

@@ -68,10 +68,20 @@ def _validator(name: str) -> Any:
     return _Validator(schema)
 
 
+_RIGHT: set[tuple[str, str]] = set()
+"""Documents with nothing wrong, as they are written: in a fleet most engines are one and the same."""
+
+
 def validate(name: str, document: Any, report: Report) -> None:
     """Report everything that is wrong with a document of one of the $defs."""
-    for error in _validator(name).iter_errors(document):
+    known = name, repr(document)
+    if known in _RIGHT:
+        return
+    errors = list(_validator(name).iter_errors(document))
+    for error in errors:
         _explain(error, report)
+    if not errors:
+        _RIGHT.add(known)
 
 
 def _explain(error: jsonschema.ValidationError, report: Report) -> None:

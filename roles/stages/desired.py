@@ -83,7 +83,7 @@ class DesiredHost:
             "venvs": {engine.venv.path: engine.venv.python for engine in self.engines},
             "programs": sorted(PROGRAMS),
             "users": sorted({engine.spec.user for engine in self.engines}),
-            "engine_configs": [json.loads(render.engine_json(one.spec)) for one in self.engines],
+            "engine_configs": [json.loads(one.config.content) for one in self.engines],
             "host_config": json.loads(render.host_json(self.spec)),
             "plan": [engine.name for engine in self.engines],
             "environments": {engine.name: engine.venv.path for engine in self.engines},

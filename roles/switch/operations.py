@@ -24,7 +24,7 @@ from roles.switch.decision import Decide, Decision
 from roles.switch.outcome import fallback_of, others_of, result_of
 from roles.switch.staged import prove
 from sglangctl.state.journal import Event
-from sglangctl.switch import before, cutover, measuring
+from sglangctl.switch import before, cutover
 from sglangctl.switch.journal import now
 from sglangctl.systemd import unit_names
 from sglangctl.systemd.unit_names import watch_unit
@@ -273,7 +273,7 @@ def measured_before(engine: DesiredEngine, facts: JSON) -> list[str]:
     known = engine.release.digest in (links.get("known_good"), links.get("previous"))
     if known or not any(plan.get(key) for key in ends):
         return []
-    return measuring.told(engine.spec.acceptance)
+    return before.measured(engine.spec.acceptance)
 
 
 def way_back(facts: JSON, engine: str, to: str, fallbacks: Sequence[str] = ()) -> list[str]:

@@ -8,6 +8,7 @@ from typing import Any
 
 from sglangctl.free import notes
 from sglangctl.free.model import Plan
+from sglangctl.state.config import Acceptance
 from sglangctl.state.release import State
 from sglangctl.util.terminal import escaped
 from sglangctl.util.values import mapping, text
@@ -99,3 +100,13 @@ def nothing(before: Before, to: str) -> str:
     if before.unrecorded:
         return "it runs, and its release is not recorded any more"
     return "nothing ran before it"
+
+
+def measured(wanted: Acceptance | None) -> list[str]:
+    """For a plan, what is done to the engine that is replaced; none where nothing is."""
+    if wanted is None or not wanted.replaced:
+        return []
+    return [
+        "acceptance: what is replaced and serves the same model is measured and asked first, for at "
+        f"most {2 * wanted.limit_s:g} s; it serves meanwhile"
+    ]

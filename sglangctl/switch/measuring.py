@@ -55,16 +55,6 @@ class Serving:
     """It may be asked for them."""
 
 
-def told(wanted: Acceptance | None) -> list[str]:
-    """For a plan, what is done to the engine that is replaced; none where nothing is."""
-    if wanted is None or not wanted.replaced:
-        return []
-    return [
-        "acceptance: what is replaced and serves the same model is measured and asked first, for at "
-        f"most {2 * wanted.limit_s:g} s; it serves meanwhile"
-    ]
-
-
 def take(engine: EngineConfig, plan: Plan, to: str, paths: Paths, say: Say) -> None:
     """Keep what serves before release `to` of `engine`, where acceptance wants it. Never fails: an
     engine that cannot be measured is only said to be. Ended, where the switch is told to end

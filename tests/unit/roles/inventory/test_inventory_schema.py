@@ -185,3 +185,16 @@ def test_a_default_is_what_leaving_it_out_means(key: tuple[str, ...], tmp_path: 
 def test_the_schema_is_formatted_as_it_would_be_written() -> None:
     text = schema.SCHEMA.read_text(encoding="utf-8")
     assert json.dumps(json.loads(text), indent=2) + "\n" == text
+
+
+def test_what_is_wrong_is_told_each_time_and_what_only_looks_the_same_too() -> None:
+    def told(document: Any) -> list[tuple[Any, ...]]:
+        found: list[tuple[Any, ...]] = []
+        schema.validate("engine", document, lambda *one: found.append(one))
+        return found
+
+    right = {"model": {"path": "/m"}, "port": 8000, "rollback": True}
+    assert told(right) == told(copy.deepcopy(right)) == []
+    # To Python these are equal to what is right.
+    for wrong in ({**right, "port": 8000.0}, {**right, "rollback": 1}):
+        assert wrong == right and len(told(wrong)) == len(told(wrong)) == 1
