@@ -100,6 +100,7 @@ def watch_reasons(
     live: bool,
     read_files: Mapping[str, tuple[bool, float | None]],
     now: float = math.inf,
+    unrecorded: bool = False,
 ) -> list[str]:
     """Why the watch of an engine has to be restarted; empty: it has not.
 
@@ -107,6 +108,7 @@ def watch_reasons(
     + live: whether the engine has a live release (before that the switch starts the watch)
     + read_files: what the watch reads: name -> (this run changes it, its mtime as it was found)
     + now: the host's time; a file of the future (a clock that was put back) says nothing
+    + unrecorded: the engine serves, and its journal is gone: only a new watch begins one again
 
     A run that was interrupted between a file and the restart is seen by the file's time.
     """
@@ -115,6 +117,7 @@ def watch_reasons(
     if watch.get("ActiveState") != "active":
         return [f"it is {watch.get('ActiveState') or 'unknown'}"]
     reasons = [f"{name} changed" for name, (changes, _) in read_files.items() if changes]
+    reasons += ["the journal of this start is gone"] if unrecorded else []
     started = watch.get("started")
     if started is not None:
         reasons += [
@@ -233,7 +236,9 @@ def watch_reasons_of(
                 change(item, fact) is not None,
                 fact.get("mtime"),
             )
-        return watch_reasons(about.get("watch") or {}, live, read, host_time(facts))
+        serves = (about.get("unit") or {}).get("ActiveState") == "active"
+        unrecorded = serves and about.get("last", {}) is None
+        return watch_reasons(about.get("watch") or {}, live, read, host_time(facts), unrecorded)
 
     return of
 

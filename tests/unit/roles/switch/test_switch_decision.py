@@ -186,6 +186,14 @@ def test_what_the_watch_reads_restarts_it() -> None:
             assert reasons_of(facts) == reasons
 
 
+def test_a_journal_that_is_gone_restarts_the_watch_of_an_engine_that_serves() -> None:
+    reasons_of = watch_reasons_of(WANTED, [WATCH_UNIT])
+    assert reasons_of(host(WANTED, last=None)) == ["the journal of this start is gone"]
+    starts = {**RUNNING["unit"], "ActiveState": "activating"}
+    assert reasons_of(host(WANTED, last=None, unit=starts)) == []
+    assert reasons_of(host(WANTED, last={"start": "1-a"})) == []
+
+
 def test_an_engine_without_a_release_or_a_watch() -> None:
     assert watch_reasons_of(WANTED, [WATCH_UNIT])(host(WANTED, releases=None, watch=None)) == []
     assert watch_reasons_of(WANTED, [WATCH_UNIT])(host(WANTED, watch=None)) == ["it is unknown"]

@@ -6,6 +6,7 @@ from typing import Any
 
 import pytest
 
+from sglangctl.state.config import Acceptance
 from sglangctl.state.release import State
 from sglangctl.switch import before
 from sglangctl.switch.before import Before
@@ -60,3 +61,9 @@ def test_an_engine_whose_folder_was_deleted_beside_it_did_run() -> None:
 @pytest.mark.parametrize("found", [None, [], {"units": "x", "by_hand": ["7"], "release": 3}])
 def test_an_answer_of_another_shape(found: Any) -> None:
     assert Before.from_json(found) == Before(True)
+
+
+def test_the_plan_says_how_long_it_takes() -> None:
+    (line,) = before.measured(Acceptance(limit_s=30.0))
+    assert "at most 60 s" in line and "serves meanwhile" in line
+    assert before.measured(Acceptance(replaced=False)) == [] == before.measured(None)

@@ -312,12 +312,6 @@ def test_a_load_without_pieces_says_nothing_about_speed(
     assert ("50.0 tokens/s" in said) is (pace_s is not None)
 
 
-def test_the_plan_says_how_long_it_takes() -> None:
-    (line,) = measuring.told(Acceptance(limit_s=30.0))
-    assert "at most 60 s" in line and "serves meanwhile" in line
-    assert measuring.told(Acceptance(replaced=False)) == [] == measuring.told(None)
-
-
 @pytest.mark.parametrize("live,same", [(TO, True), ("c" * 64, False), (None, False)])
 def test_what_was_kept_is_for_its_release(
     config: EngineConfig, paths: Paths, live: str | None, same: bool

@@ -101,7 +101,7 @@ def test_status(
     assert said.splitlines()[1].startswith("tiny    stopped  ")
     assert f"tiny: {SYSTEMD}, 21 s after its launch" in said
     assert "systemd calls it failed because SGLang ends itself by SIGKILL when stopped" in said
-    assert "systemctl start sglang-tiny.service" in said
+    assert "systemctl enable --now sglang-tiny.service" in said
     for word in ("terminated", "killed", "  failed", "|"):
         assert word not in said
     assert cli.main(["status", "tiny", "--json"]) == 1
