@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import json
-import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
 from sglangctl.state import collectives
 from sglangctl.state.config import Preflight
+from sglangctl.util import lazy_re
 from sglangctl.util.errors import Unusable
 
 SIZES = tuple(4 << power for power in range(0, 25, 2))
@@ -17,11 +17,11 @@ SIZES = tuple(4 << power for power in range(0, 25, 2))
 CONFIGURED, WITHOUT_P2P = "configured", "no-p2p"
 """As the engine's unit has it; and the same through host memory."""
 CUMEM, NVLS = "NCCL_CUMEM_ENABLE", "NCCL_NVLS_ENABLE"
-OF_THE_UNIT = re.compile(
+OF_THE_UNIT = lazy_re.compile(
     r"PATH|LD_(?:LIBRARY_PATH|PRELOAD)|(?:CUDA|NCCL|GLOO|NVIDIA|TORCH_NCCL|PYTORCH)_\w+"
 )
 """Variables of the engine's unit that its collectives depend on."""
-NAME, VARIABLE = re.compile(r"[a-z0-9-]{1,40}"), re.compile(r"NCCL_[A-Z0-9_]{1,80}")
+NAME, VARIABLE = lazy_re.compile(r"[a-z0-9-]{1,40}"), lazy_re.compile(r"NCCL_[A-Z0-9_]{1,80}")
 
 
 @dataclass(frozen=True)

@@ -11,7 +11,9 @@ import shlex
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-PID = re.compile(r"\bpid (\d+)")
+from sglangctl.util import lazy_re
+
+PID = lazy_re.compile(r"\bpid (\d+)")
 
 
 @dataclass(frozen=True)

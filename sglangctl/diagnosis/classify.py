@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 from sglangctl.diagnosis.signatures import find
+from sglangctl.util import lazy_re
 
 FOLDER = "making a folder"
 COMPILER = "calling a compiler"
@@ -70,16 +70,16 @@ class LineCause:
     """What was found out besides the line."""
 
 
-_CANNOT_MAKE = re.compile(
+_CANNOT_MAKE = lazy_re.compile(
     r"^[\w.]*(?:FileNotFoundError|PermissionError|NotADirectoryError|FileExistsError|OSError): "
     r"\[Errno (?:1|2|13|17|20|30)\]"
 )
 
-_REFUSAL = re.compile(r"^(?:ValueError|AssertionError|NotImplementedError)\b")
-_NO_FIT = re.compile(
+_REFUSAL = lazy_re.compile(r"^(?:ValueError|AssertionError|NotImplementedError)\b")
+_NO_FIT = lazy_re.compile(
     r"^(?:KeyError|AssertionError|(?:RuntimeError|ValueError|IndexError)\b.*(?:size|shape|dimension))"
 )
-_NO_JSON = re.compile(r"^(?:json\.decoder\.)?JSONDecodeError\b|^Exception: .*(?:EOF|expected)")
+_NO_JSON = lazy_re.compile(r"^(?:json\.decoder\.)?JSONDecodeError\b|^Exception: .*(?:EOF|expected)")
 
 
 # What an exception means by what was being done: (deed, its line, cause, whether it is vague).
@@ -87,41 +87,43 @@ _DEEDS = (
     (FOLDER, _CANNOT_MAKE, "cache-not-writable", False),
     (
         LOCK,
-        re.compile(r"^[\w.]*Error: \[Errno (?:13|30|37|38|95|116)\]"),
+        lazy_re.compile(r"^[\w.]*Error: \[Errno (?:13|30|37|38|95|116)\]"),
         "cache-not-writable",
         False,
     ),
     (TOKENIZER, _NO_JSON, "tokenizer-missing", False),
-    (TASK, re.compile(r"^(?:BlockingIOError|OSError): \[Errno 11\]"), "too-many-tasks", False),
+    (TASK, lazy_re.compile(r"^(?:BlockingIOError|OSError): \[Errno 11\]"), "too-many-tasks", False),
     (
         SEGMENT,
-        re.compile(r"^(?:OSError|FileExistsError): \[Errno (?:12|17|28)\]"),
+        lazy_re.compile(r"^(?:OSError|FileExistsError): \[Errno (?:12|17|28)\]"),
         "shared-memory",
         False,
     ),
     (
         PEERS,
-        re.compile(
+        lazy_re.compile(
             r"^[\w.]*Error: (?:CUDA|CUDART|CUDA driver) error: .*(?:invalid argument|invalid resource"
             r"|invalid device context|not supported|not permitted)"
         ),
         "peer-access",
         False,
     ),
-    (MODEL_TYPE, re.compile(r"^KeyError\b"), "unsupported-model", False),
+    (MODEL_TYPE, lazy_re.compile(r"^KeyError\b"), "unsupported-model", False),
 )
 # The same for lines that no signature knows.
 _ELSE = (
     (
         COMPILER,
-        re.compile(r"^AssertionError\b|^[\w.]*(?:RuntimeError|CalledProcessError|Exception): "),
+        lazy_re.compile(
+            r"^AssertionError\b|^[\w.]*(?:RuntimeError|CalledProcessError|Exception): "
+        ),
         "jit-toolchain",
         True,
     ),
     (WEIGHTS, _NO_FIT, "weights-corrupt", False),
     (
         QUANTIZATION,
-        re.compile(r"^(?:KeyError|AttributeError|NotImplementedError|AssertionError)\b"),
+        lazy_re.compile(r"^(?:KeyError|AttributeError|NotImplementedError|AssertionError)\b"),
         "unsupported-configuration",
         False,
     ),

@@ -20,6 +20,7 @@ from typing import Any
 from sglangctl.engine.generate import Generation
 from sglangctl.engine.http import Endpoint, ask
 from sglangctl.state.config import Readiness
+from sglangctl.util import lazy_re
 from sglangctl.util.values import number, whole
 
 PROMPTS = (
@@ -27,7 +28,7 @@ PROMPTS = (
     "Describe, step by step, how bread is baked.",
 )
 """Beside the inventory's own prompt: natural text, because random prompts flatter a drafter."""
-COUNTER = re.compile(
+COUNTER = lazy_re.compile(
     r"^sglang:(generation_tokens|spec_verify_calls)_total(?:\{[^}\n]*\})? ([0-9.eE+]+)$", re.M
 )
 

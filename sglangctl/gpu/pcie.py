@@ -12,6 +12,8 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
+from sglangctl.util import lazy_re
+
 SYS = Path("/sys")
 EXTENDED = 0x100
 """Where the list of extended capabilities begins in a device's configuration space."""
@@ -20,7 +22,7 @@ REDIRECT = 0x04 | 0x08 | 0x20
 """Of ACS's control word: requests, completions or what a vector chooses go up to the root complex
 in place of straight to the other device."""
 MOST_CAPABILITIES = 64
-BUS = re.compile(r"[0-9a-f]{4,8}:[0-9a-f]{2}:[0-9a-f]{2}\.[0-7]")
+BUS = lazy_re.compile(r"[0-9a-f]{4,8}:[0-9a-f]{2}:[0-9a-f]{2}\.[0-7]")
 MEMORY, PREFETCHABLE = 0x200, 0x2000
 """Flags of a line of `resource` (include/linux/ioport.h)."""
 

@@ -6,12 +6,12 @@ in its command line: `grep sglang.launch_server notes.txt` is not an engine.
 
 from __future__ import annotations
 
-import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
 from sglangctl.diagnosis import titles
 from sglangctl.systemd.unit_names import is_helper
+from sglangctl.util import lazy_re
 
 OURS = "ours"
 SIBLING = "sibling"
@@ -54,7 +54,7 @@ MODULES = (
 )
 """python -m MODULE, or a module below it."""
 RAY_WORKER = "/ray/_private/workers/"
-PYTHON = re.compile(r"python[0-9.]*t?|pypy[0-9.]*")
+PYTHON = lazy_re.compile(r"python[0-9.]*t?|pypy[0-9.]*")
 PYTHON_VALUE = frozenset({"-W", "-X", "--check-hash-based-pycs"})
 """Options of python that take the next word."""
 

@@ -5,11 +5,10 @@ The text is anybody's: everything here takes time in proportion to its length.
 
 from __future__ import annotations
 
-import re
-
 from sglangctl.masking.names import MASK, is_secret_parameter
+from sglangctl.util import lazy_re
 
-_USER = re.compile(
+_USER = lazy_re.compile(
     r"(?i)(\b[a-z][a-z0-9+.-]{0,31}://)[^/\s:@\"'<>]{0,256}:"
     # A password with a slash in it is told from a port by not being a number.
     r"(?:[^/\s\"'<>]{0,512}@|(?![0-9]{1,5}[/?#])[^\s\"'<>]{0,512}@)|"
@@ -17,9 +16,9 @@ _USER = re.compile(
 )
 """An address with a user and a password, or with a token; without a password the user of another
 scheme is no secret (ssh://git@)."""
-_PARAMETER = re.compile(r"[?&;](?:amp;)?([A-Za-z0-9_.-]{1,64})=(?=[^&\s])")
-_VALUE = re.compile(r"[^&\s\"'<>#]+")
-_WEBHOOK = re.compile(
+_PARAMETER = lazy_re.compile(r"[?&;](?:amp;)?([A-Za-z0-9_.-]{1,64})=(?=[^&\s])")
+_VALUE = lazy_re.compile(r"[^&\s\"'<>#]+")
+_WEBHOOK = lazy_re.compile(
     r"(?i)(//hooks\.[a-z0-9.-]{1,100}/|\bdiscord(?:app)?\.com/api/webhooks/|"
     r"\bwebhook\.office\.com/|\boutlook\.office(?:365)?\.com/webhook/|\bapi\.telegram\.org/bot|"
     r"\bopen-apis/bot/v2/hook/|\bsctapi\.ftqq\.com/)[^\s\"'<>]+"

@@ -4,13 +4,15 @@ from __future__ import annotations
 
 import re
 
+from sglangctl.util import lazy_re
+
 MASK = "***"
 
-_WORD = re.compile(r"[A-Z]+(?![a-z])|[A-Z]?[a-z]+|[0-9]+")
+_WORD = lazy_re.compile(r"[A-Z]+(?![a-z])|[A-Z]?[a-z]+|[0-9]+")
 """`accessKey`, `ACCESS_KEY` and `access-key` are two words each."""
 _TAIL = r"(?:_(?:[0-9]+|b|base|data|hex|json|live|new|old|pem|prod|string|test|url|value))*$"
 """What may follow a secret's name without changing what it is: PRIVATE_KEY_B64."""
-_SECRET = re.compile(
+_SECRET = lazy_re.compile(
     r"passw(?:or)?d|passphrase|passcode|secret|credential|cookie|authorization|api_?key|private_?key|"
     r"access_?key|account_?key|auth_?key|access_?signature|"
     rf"(?:^|_)(?:pass|pw|pwd|psk|auth|webhook){_TAIL}|"
@@ -18,17 +20,17 @@ _SECRET = re.compile(
     r"storage|ssh|ssl|tls|rsa|dsa|ecdsa|pgp|gpg|deploy|client|app|application|consumer|"
     rf"subscription|functions?|wandb|openai|anthropic|hf))_key{_TAIL}"
 )
-_NO_PASSWORD = re.compile(
+_NO_PASSWORD = lazy_re.compile(
     rf"(?:^|_)(?:one|two|single|multi|first|second|last|num|by|forward|backward)_pass{_TAIL}"
 )
-_VARIABLE = re.compile(r"[A-Z][A-Z0-9_]*")
-_KEY = re.compile(rf"([a-z0-9]+)_key{_TAIL}")
+_VARIABLE = lazy_re.compile(r"[A-Z][A-Z0-9_]*")
+_KEY = lazy_re.compile(rf"([a-z0-9]+)_key{_TAIL}")
 """A variable that ends so holds a key, whatever stands before it, but for:"""
-_NO_KEY = re.compile(
+_NO_KEY = lazy_re.compile(
     "cache|dict|foreign|graph|group|hash|host|index|kernel|kv|lookup|map|num|partition|primary|public|"
     "query|registry|routing|sort|store"
 )
-_NO_TOKEN = re.compile(
+_NO_TOKEN = lazy_re.compile(
     r"tokens|tokeniz|token_(?:assert|attention|batch|block|bucket|budget|buckets|capacity|config|count|"
     r"decay|dispatch|dispatcher|distribution|embed|embedding|group|id|ids|idx|index|interval|"
     r"latency|len|length|level|limit|logprob|logprobs|map|mask|max|metric|metrics|min|mode|ms|num|oracle|"
@@ -39,9 +41,9 @@ _NO_TOKEN = re.compile(
 )
 """Names with `token` that hold numbers, files or a tokenizer's words: all such flags of SGLang 0.5.9
 to 0.5.23, and its variables."""
-_NOTHING = re.compile(r"none|null|true|false", re.I)
-_NUMBER = re.compile(r"[-+0-9.]+")
-_PARAMETER = re.compile(r"(?:^|_)(?:key|sig|signature|code|hmac)$")
+_NOTHING = lazy_re.compile(r"none|null|true|false", re.I)
+_NUMBER = lazy_re.compile(r"[-+0-9.]+")
+_PARAMETER = lazy_re.compile(r"(?:^|_)(?:key|sig|signature|code|hmac)$")
 
 
 def is_secret_name(name: str) -> bool:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 
 from sglangctl.masking.names import MASK
+from sglangctl.util import lazy_re
 
 _SEPARATED = r"(?:[ \t\0]+|=|)[\"']?"
 _LOGIN = (r"-p|--password", _SEPARATED, "")
@@ -21,8 +22,8 @@ _FLAGS = {
 """Program -> (flag, what separates it from its value, how the value begins)."""
 _PATTERNS = tuple(
     (
-        re.compile(rf"(?:^|(?<=[\s\0/;|&\"'(`=?])){program}(?=[\s\0])"),
-        re.compile(
+        lazy_re.compile(rf"(?:^|(?<=[\s\0/;|&\"'(`=?])){program}(?=[\s\0])"),
+        lazy_re.compile(
             "|".join(
                 rf"(?<![^\s\0])((?:{flag}){gap})(?=[^\s\"'\0]){begins}[^\s\"'\0]*"
                 for flag, gap, begins in flags
@@ -31,7 +32,7 @@ _PATTERNS = tuple(
     )
     for program, flags in _FLAGS.items()
 )
-_ANY = re.compile("curl|wget|sshpass|mysql|mariadb|redis-cli|login|ldap")
+_ANY = lazy_re.compile("curl|wget|sshpass|mysql|mariadb|redis-cli|login|ldap")
 
 
 def mask_flags(line: str) -> str:

@@ -8,7 +8,6 @@ took out by kind where it is given a Counter.
 from __future__ import annotations
 
 import json
-import re
 from collections import Counter
 from typing import Any
 from urllib.parse import quote, unquote
@@ -17,6 +16,7 @@ from sglangctl.masking.addresses import mask_addresses
 from sglangctl.masking.names import MASK, is_no_secret, is_secret_name
 from sglangctl.masking.shapes import mask_keys, mask_known, mask_netrc, mask_unit_environment
 from sglangctl.masking.text import NAME, NAME_KEPT, mask_argv, mask_text
+from sglangctl.util import lazy_re
 
 PASSES = (
     ("private key", mask_keys),
@@ -27,8 +27,8 @@ PASSES = (
     ("netrc", mask_netrc),
 )
 BY_NAME = "by name"
-ENCODED = re.compile(r"%[0-9A-Fa-f]{2}")
-WORD = re.compile(r"[^\s\"'<>]+")
+ENCODED = lazy_re.compile(r"%[0-9A-Fa-f]{2}")
+WORD = lazy_re.compile(r"[^\s\"'<>]+")
 ENCODINGS = 3
 """An address within an address within an address."""
 

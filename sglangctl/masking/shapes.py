@@ -8,8 +8,9 @@ from __future__ import annotations
 import re
 
 from sglangctl.masking.names import MASK
+from sglangctl.util import lazy_re
 
-_KNOWN = re.compile(
+_KNOWN = lazy_re.compile(
     r"(?<![A-Za-z0-9_-])(?:hf_[A-Za-z0-9]{20,}|gh[pousr]_[A-Za-z0-9]{20,}|"
     r"(?<!/)sk-(?!(?:ecdsa|ssh)-)[A-Za-z0-9_-]{16,}|"
     # In a path, only what no folder is called.
@@ -24,30 +25,30 @@ _KNOWN = re.compile(
     r"AGE-SECRET-KEY-1[A-Z0-9]{20,}|"
     r"eyJ[A-Za-z0-9_-]{10,}\.[A-Za-z0-9_-]{10,}\.[A-Za-z0-9_-]*)"
 )
-_BEARER = re.compile(r"(?i)(\bbearer\s+)[A-Za-z0-9._~+/=-]{8,}")
-_HASHED = re.compile(r"\$(?:1|2[abxy]?|5|6|7|y|gy|argon2id?|scrypt)\$[^\s:\"']{16,}")
+_BEARER = lazy_re.compile(r"(?i)(\bbearer\s+)[A-Za-z0-9._~+/=-]{8,}")
+_HASHED = lazy_re.compile(r"\$(?:1|2[abxy]?|5|6|7|y|gy|argon2id?|scrypt)\$[^\s:\"']{16,}")
 """A password as /etc/shadow and htpasswd keep it."""
-_SERIAL = re.compile(r"(?i)(serial number\s*:\s*).*")
+_SERIAL = lazy_re.compile(r"(?i)(serial number\s*:\s*).*")
 
-_BEGIN = re.compile(r"-----BEGIN ([A-Z0-9 ]{1,40})-----")
+_BEGIN = lazy_re.compile(r"-----BEGIN ([A-Z0-9 ]{1,40})-----")
 _BLOCK_LIMIT = 20 * 1024
 """Characters of a block; the largest keys have some 13,000."""
-_BLOCK_LINES = re.compile(r"(?:[A-Za-z0-9+/=]+(?:\\[nr]|\s)+|\s+)*[A-Za-z0-9+/=]*")
+_BLOCK_LINES = lazy_re.compile(r"(?:[A-Za-z0-9+/=]+(?:\\[nr]|\s)+|\s+)*[A-Za-z0-9+/=]*")
 """Of a block whose end was cut off."""
-_KEY_LINE = re.compile(
+_KEY_LINE = lazy_re.compile(
     r"(?m)^([ \t]*)(?!/)(?=\S*[a-z])(?=\S*[A-Z])(?=\S*[0-9])"
     r"(?:[A-Za-z0-9+/]{76}|[A-Za-z0-9+/]{70}|[A-Za-z0-9+/]{64})(?=\r?$)"
 )
 """A line of a block whose beginning was cut off: 64 characters, in OpenSSH's own format 70."""
 
-_NETRC = re.compile(
+_NETRC = lazy_re.compile(
     r"(\b(?:(?:machine|login|account)[ \t]+\S+|default)[ \t]+password[ \t]+)\S+|"
     r"(?m:^([ \t]*passw(?:or)?d[ \t]+)\S+[ \t]*$)"
 )
-_ENVIRONMENT = re.compile(
+_ENVIRONMENT = lazy_re.compile(
     r"(?:(?<![A-Za-z])|(?<=\\n))((?:Environment|SetCredential(?:Encrypted)?)[ \t]*=)((?:[^\\\n]|\\[^\n]|\\\n)*)"
 )
-_ASSIGNMENT = re.compile(
+_ASSIGNMENT = lazy_re.compile(
     r"(?:[ \t]|\\\n)*(?:\"([A-Za-z_]\w*)=(?:[^\"\\]|\\.)*\"|'([A-Za-z_]\w*)=(?:[^'\\]|\\.)*'|"
     r"([A-Za-z_]\w*)=(?:[^\s\"'\\]|\\[^\n])*)(?=[ \t\r\n\\]|$)",
     re.DOTALL,

@@ -13,31 +13,32 @@ from collections.abc import Iterator, Sequence
 from sglangctl.masking.addresses import mask_addresses
 from sglangctl.masking.names import MASK, is_no_secret, is_secret_name
 from sglangctl.masking.programs import mask_flags
+from sglangctl.util import lazy_re
 
-WORD = re.compile(
+WORD = lazy_re.compile(
     r"(?i)key|token|secret|pass|pwd|psk|credential|auth|cookie|webhook|signature|"
     r"(?<![a-z])pw(?![a-z])"
 )
 """A secret's name has one of them in it."""
-NAME = re.compile(r"[A-Za-z0-9_-]+")
+NAME = lazy_re.compile(r"[A-Za-z0-9_-]+")
 NAME_LETTERS = frozenset(string.ascii_letters + string.digits + "_-")
 NAME_KEPT = 64
 """Characters at a name's end that are looked at."""
-NAMED = re.compile(r"(-{0,2}[A-Za-z0-9_.-]{1,64})=(?=.)", re.DOTALL)
-CLOSING = re.compile(r"\\{0,4}[\"']")
-SIGN = re.compile(r"[ \t]*(?:=>?(?!=)|:(?![:/]))[ \t]*")
-SPACE = re.compile(r"[ \t\0]+")
-COMMA = re.compile(r"[ \t]*,[ \t]*(?=\\{0,4}[\"'])")
-QUOTE = re.compile(r"(?:[bBuUrRfF]{1,2}(?=[\"']))?(\\{0,4})([\"'])")
-BARE = re.compile(r"(?:[^\s\0\"'\\]|(?!\\{0,4}[\"'](?:[\s\0,;:\]})]|$))[\"'\\])+")
+NAMED = lazy_re.compile(r"(-{0,2}[A-Za-z0-9_.-]{1,64})=(?=.)", re.DOTALL)
+CLOSING = lazy_re.compile(r"\\{0,4}[\"']")
+SIGN = lazy_re.compile(r"[ \t]*(?:=>?(?!=)|:(?![:/]))[ \t]*")
+SPACE = lazy_re.compile(r"[ \t\0]+")
+COMMA = lazy_re.compile(r"[ \t]*,[ \t]*(?=\\{0,4}[\"'])")
+QUOTE = lazy_re.compile(r"(?:[bBuUrRfF]{1,2}(?=[\"']))?(\\{0,4})([\"'])")
+BARE = lazy_re.compile(r"(?:[^\s\0\"'\\]|(?!\\{0,4}[\"'](?:[\s\0,;:\]})]|$))[\"'\\])+")
 """A word; a quote that something could end with ends it too."""
-LITERAL = re.compile(r"[^\s,\]}]+")
+LITERAL = lazy_re.compile(r"[^\s,\]}]+")
 """A value of JSON or of Python that is no string."""
 SHELL = frozenset("|;&<>#")
-SCHEME = re.compile(
+SCHEME = lazy_re.compile(
     r"(?i)(?:\\{0,4}[\"']|[\[(]|[ \t]){0,8}(?:(?:basic|bearer|digest|token|apikey|negotiate)[ \t]+)?"
 )
-REST = re.compile(r"[^\"'\0]+")
+REST = lazy_re.compile(r"[^\"'\0]+")
 
 Span = tuple[int, int]
 

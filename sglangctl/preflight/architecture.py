@@ -12,12 +12,13 @@ from sglangctl.preflight import configs
 from sglangctl.preflight.catalog import finding
 from sglangctl.preflight.model import Looked
 from sglangctl.sgl_kernel import venv as venvs
+from sglangctl.util import lazy_re
 from sglangctl.util.errors import Unusable
 from sglangctl.util.plain_files import text_of
 from sglangctl.util.terminal import escaped
 
 MODELS = "sglang/srt/models"
-NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]{0,120}")
+NAME = lazy_re.compile(r"[A-Za-z_][A-Za-z0-9_]{0,120}")
 
 
 def look(looked: Iterable[Looked], venv: str) -> Iterator[Finding]:

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import os
 import pkgutil
-import re
 import shutil
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -20,6 +19,7 @@ from sglangctl.state.files import write_atomic
 from sglangctl.state.paths import Paths
 from sglangctl.systemd import systemctl
 from sglangctl.systemd.unit_names import preflight_unit
+from sglangctl.util import lazy_re
 from sglangctl.util.errors import Failed, Unusable
 from sglangctl.util.values import json_object
 
@@ -31,7 +31,7 @@ LARGEST = 1024 * 1024
 MOST = 100
 """Lines of an answer; in_venv.py writes nine at most."""
 UNITS = Path("/run/systemd/system")
-OURS = re.compile(
+OURS = lazy_re.compile(
     r"(?:Type|Exec\w+|Restart\w*|SuccessExitStatus|Timeout\w+|KillMode|Standard\w+|Notify\w+"
     r"|WatchdogSec|RemainAfterExit)="
 )

@@ -12,7 +12,6 @@ from __future__ import annotations
 import hashlib
 import json
 import os
-import re
 import shlex
 from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
@@ -30,13 +29,14 @@ from sglangctl.state import ownership, release
 from sglangctl.state.config import EngineConfig
 from sglangctl.state.files import write_atomic
 from sglangctl.state.paths import Paths
+from sglangctl.util import lazy_re
 from sglangctl.util.errors import Failed
 from sglangctl.util.terminal import escaped
 from sglangctl.util.values import text, texts, whole
 
 VERSION = 2
 """Of the questions: another number, and everything is asked again."""
-NEGATIVE = re.compile(r"\bno[-_]([a-z][a-z0-9_-]+)")
+NEGATIVE = lazy_re.compile(r"\bno[-_]([a-z][a-z0-9_-]+)")
 FILES = 8192
 """A process of the engine has one for each client and rank. SGLang raises its own limit to 65,535 as
 far as it may (0.5.23, utils/common.py), and serves with less: containers give 20,000."""

@@ -12,15 +12,16 @@ from pathlib import Path
 
 from sglangctl.diagnosis.finding import WARN, Finding
 from sglangctl.preflight.catalog import finding
+from sglangctl.util import lazy_re
 from sglangctl.util.plain_files import text_of
 
-SWITCH = re.compile(r'^\s*APT::Periodic::Unattended-Upgrade\s+"(\w+)"\s*;', re.M)
-LEFT_OUT = re.compile(r"Unattended-Upgrade::Package-Blacklist\s*\{([^}]*)\}")
-COMMENT = re.compile(r"^\s*(?://|#)[^\n]*$|/\*.*?\*/", re.M | re.S)
+SWITCH = lazy_re.compile(r'^\s*APT::Periodic::Unattended-Upgrade\s+"(\w+)"\s*;', re.M)
+LEFT_OUT = lazy_re.compile(r"Unattended-Upgrade::Package-Blacklist\s*\{([^}]*)\}")
+COMMENT = lazy_re.compile(r"^\s*(?://|#)[^\n]*$|/\*.*?\*/", re.M | re.S)
 OFF = ("0", "false", "no", "off")
 DRIVERS = ("nvidia-driver-*", "libnvidia-compute-*", "nvidia-kernel-*", "nvidia-dkms-*")
 """Packages of the driver: a library of one version beside a module of another is what hurts."""
-HELD = re.compile(r"^Package: (\S+)\nStatus: hold ", re.M)
+HELD = lazy_re.compile(r"^Package: (\S+)\nStatus: hold ", re.M)
 NAMED = 3
 
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -10,10 +9,11 @@ from typing import Any
 from sglangctl.gpu import gpus, topology
 from sglangctl.state import collectives, release
 from sglangctl.state.paths import Paths
+from sglangctl.util import lazy_re
 from sglangctl.util.errors import Failed
 from sglangctl.util.values import mapping, mappings
 
-NCCL = re.compile(r"nvidia_nccl_cu[0-9]{2}-([0-9.]{1,20}(?:post[0-9]{1,4})?)\.dist-info")
+NCCL = lazy_re.compile(r"nvidia_nccl_cu[0-9]{2}-([0-9.]{1,20}(?:post[0-9]{1,4})?)\.dist-info")
 
 
 def brief(name: str, paths: Paths) -> dict[str, Any] | None:

@@ -7,16 +7,16 @@ null and a reason.
 from __future__ import annotations
 
 import os
-import re
 import sys
 from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
 from sglangctl.sgl_kernel.library.metadata import normalized
+from sglangctl.util import lazy_re
 
 MIB = 2**20
-DISTRIBUTION = re.compile(r"(.+?)-([^-]+)\.dist-info")
+DISTRIBUTION = lazy_re.compile(r"(.+?)-([^-]+)\.dist-info")
 
 
 def os_release() -> dict[str, str]:

@@ -6,8 +6,9 @@ import ipaddress
 import re
 
 from sglangctl.proc import procfs
+from sglangctl.util import lazy_re
 
-LOCAL = re.compile(r"\|-- (\d+\.\d+\.\d+\.\d+)\n\s+/32 host LOCAL")
+LOCAL = lazy_re.compile(r"\|-- (\d+\.\d+\.\d+\.\d+)\n\s+/32 host LOCAL")
 """Of /proc/net/fib_trie: an address that is this machine's own."""
 LARGEST = 4 << 20
 

@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
-import re
 from contextlib import suppress
 from pathlib import Path
 
 from sglangctl.proc.folders import folders_below
+from sglangctl.util import lazy_re
 
 CGROUP = Path("/sys/fs/cgroup")
-UNIT = re.compile(r"[^/]+\.(?:service|scope|socket|mount|slice)$")
-CONTAINER = re.compile(r"(?:^|[/:-])([0-9a-f]{64})(?:\.scope)?(?:/|$)")
+UNIT = lazy_re.compile(r"[^/]+\.(?:service|scope|socket|mount|slice)$")
+CONTAINER = lazy_re.compile(r"(?:^|[/:-])([0-9a-f]{64})(?:\.scope)?(?:/|$)")
 
 
 def path_of(text: str) -> str | None:

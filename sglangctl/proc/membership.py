@@ -7,9 +7,10 @@ import re
 from dataclasses import dataclass
 
 from sglangctl.proc import cgroup, procfs
+from sglangctl.util import lazy_re
 
-CONTAINER_PART = re.compile(r"(?:[a-z0-9-]+-)?[0-9a-f]{64}(?:\.scope)?")
-USER_MANAGER = re.compile(r"user@[^/]*\.service")
+CONTAINER_PART = lazy_re.compile(r"(?:[a-z0-9-]+-)?[0-9a-f]{64}(?:\.scope)?")
+USER_MANAGER = lazy_re.compile(r"user@[^/]*\.service")
 ENGINES = (("libpod", "podman"), ("docker", "docker"), ("containerd", "nerdctl"))
 """What a cgroup path says of the program that made the container -> its command."""
 

@@ -14,13 +14,14 @@ from pathlib import Path
 
 from sglangctl.proc import procfs
 from sglangctl.proc.cgroup import CGROUP
+from sglangctl.util import lazy_re
 from sglangctl.util.values import digits
 
-COUNT = re.compile(r"^oom_kill (\d+)$", re.M)
-KILLED = re.compile(
+COUNT = lazy_re.compile(r"^oom_kill (\d+)$", re.M)
+KILLED = lazy_re.compile(
     r"(?:Out of memory[^:]*: |Memory cgroup out of memory: )?Killed process (\d+) \("
 )
-XID = re.compile(
+XID = lazy_re.compile(
     r"NVRM: Xid \(PCI:(?P<bus>[0-9a-f]{4,8}:[0-9a-f]{2}:[0-9a-f]{2})(?:\.[0-9a-f])?\): "
     r"(?P<number>\d{1,9})",
     re.I,

@@ -4,17 +4,17 @@ from __future__ import annotations
 
 import contextlib
 import os
-import re
 import stat
 import time
 from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass
 
 from sglangctl.proc import procfs
+from sglangctl.util import lazy_re
 
 DEVICES = "/dev/nvidia"
 """A process in a container shows the path that the node has there: the same one, as a rule."""
-NODE = re.compile(r"(\d+)(?: \(deleted\))?")
+NODE = lazy_re.compile(r"(\d+)(?: \(deleted\))?")
 MAJOR = 195
 """The driver's own major number: then the minor number tells which GPU, whatever the path."""
 

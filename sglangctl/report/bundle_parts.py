@@ -22,6 +22,7 @@ from sglangctl.state.release import venv_of
 from sglangctl.state.slots import live_unit
 from sglangctl.systemd.unit import find
 from sglangctl.systemd.unit_names import SWITCH, watch_unit
+from sglangctl.util import lazy_re
 from sglangctl.watch.stacks import py_spy
 
 LAST_STARTS = 3
@@ -31,7 +32,7 @@ JOURNAL_BYTES = 32 << 20
 """Of each journal: a start is far shorter; of an engine that served for weeks the end is kept."""
 SLOW_S = 60.0
 STACK_S = 20.0
-KERNEL = re.compile(r"NVRM|Xid|nvidia|oom|Out of memory|Killed process|memory cgroup", re.I)
+KERNEL = lazy_re.compile(r"NVRM|Xid|nvidia|oom|Out of memory|Killed process|memory cgroup", re.I)
 
 
 class Missing(Exception):

@@ -6,7 +6,6 @@ read. What is not known has no sample: an alert on absence is the reader's choic
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterable, Mapping
 from typing import Any
 
@@ -19,6 +18,7 @@ from sglangctl.state.config import EngineConfig
 from sglangctl.state.paths import Paths
 from sglangctl.state.release import link_target
 from sglangctl.systemd.unit_names import engine_unit, slots
+from sglangctl.util import lazy_re
 from sglangctl.util.values import mapping, number
 
 NAMES = {
@@ -42,7 +42,7 @@ NAMES = {
     "sglang_gpu_holder_memory_bytes": "GPU memory by the class of its holders.",
 }
 ALARMS = ("stalled", "unresponsive")
-_ODD = re.compile(r'[\\"\n]')
+_ODD = lazy_re.compile(r'[\\"\n]')
 _ESCAPED = {"\\": "\\\\", '"': '\\"', "\n": "\\n"}
 MIB = 1 << 20
 OF_GPU = (

@@ -10,17 +10,20 @@ import re
 from dataclasses import dataclass
 from pathlib import Path
 
+from sglangctl.util import lazy_re
 from sglangctl.util.errors import Unusable
 from sglangctl.util.plain_files import text_of
 
 DISTRIBUTIONS = ("sglang-kernel", "sgl-kernel")
 """Both own the folder sgl_kernel/; the second was the name up to 0.3.21."""
 TORCH_LIBRARIES = ("libc10*.so", "libtorch*.so", "libshm.so")
-FOLDER = re.compile(r"python3\.([0-9]{1,2})")
-VERSION_LINE = re.compile(r"^__version__\s*=\s*'([^']+)'", re.MULTILINE)
-CUDA_LINE = re.compile(r"^cuda\b[^=\n]*=\s*'([^']+)'", re.MULTILINE)
-REQUIRED = re.compile(r"assert_pkg_version\(\s*\"(sgl(?:ang)?-kernel)\",\s*\"([0-9.]+)\"", re.S)
-PINNED = re.compile(
+FOLDER = lazy_re.compile(r"python3\.([0-9]{1,2})")
+VERSION_LINE = lazy_re.compile(r"^__version__\s*=\s*'([^']+)'", re.MULTILINE)
+CUDA_LINE = lazy_re.compile(r"^cuda\b[^=\n]*=\s*'([^']+)'", re.MULTILINE)
+REQUIRED = lazy_re.compile(
+    r"assert_pkg_version\(\s*\"(sgl(?:ang)?-kernel)\",\s*\"([0-9.]+)\"", re.S
+)
+PINNED = lazy_re.compile(
     r"^Requires-Dist:\s*(sgl(?:ang)?-kernel)\s*\(?==\s*([0-9][\w.+]*)", re.MULTILINE
 )
 

@@ -6,14 +6,15 @@ two kernels. What Triton compiles inside of a scheduler cannot be told from a sc
 
 from __future__ import annotations
 
-import re
 from functools import lru_cache
+
+from sglangctl.util import lazy_re
 
 _BUILDERS = ("ninja", "nvcc", "cicc", "ptxas", "fatbinary", "cudafe++", "nvlink")
 _TOOLS = frozenset((*_BUILDERS, "cc1", "cc1plus", "gcc", "g++", "cc", "c++", "clang", "ld", "as"))
 _ALSO = ("clang++", "collect2", "lto1", "ld.lld", "lld", "ld.bfd", "ld.gold", "nvdisasm")
 _COMPILERS = _TOOLS | frozenset(_ALSO)
-_VERSION = re.compile(r"-\d[\d.]*$")
+_VERSION = lazy_re.compile(r"-\d[\d.]*$")
 _WORKERS = (
     ("_inductor/compile_worker", "Inductor worker"),
     ("_inductor.compile_worker", "Inductor worker"),

@@ -8,12 +8,11 @@ not certain either: it counts with a process that died or the exit.
 
 from __future__ import annotations
 
-import re
 from dataclasses import dataclass, replace
 
 from sglangctl.diagnosis.classify import Context, LineCause, classify, deeds
 from sglangctl.startup.loglines import LINE_LIMIT, Line
-from sglangctl.util import site_reports
+from sglangctl.util import lazy_re, site_reports
 
 RECENT_S = 120.0
 """A candidate older than this, before the failure, is not its cause (the longest seen between
@@ -23,21 +22,25 @@ _MESSAGE_LINES = 60
 
 _NO_TOKENIZER = "_fix_v5_add_bos_eos_token: failed to read tokenizer_config.json"
 
-_EXCEPTION = re.compile(r"^[A-Za-z_][\w.]*(?:Error|Exception|Interrupt|Exit|Timeout|Failure)\b:?")
-_CRASHED = re.compile(r"^Subprocess (\S+) \(pid=\d+\) crashed with exit code (-?\d{1,9})\b")
-_DIED = re.compile(r"Rank (\d+) scheduler died during initialization \(exit code: (-?\d{1,9})\)")
-_TERMINATED = re.compile(
+_EXCEPTION = lazy_re.compile(
+    r"^[A-Za-z_][\w.]*(?:Error|Exception|Interrupt|Exit|Timeout|Failure)\b:?"
+)
+_CRASHED = lazy_re.compile(r"^Subprocess (\S+) \(pid=\d+\) crashed with exit code (-?\d{1,9})\b")
+_DIED = lazy_re.compile(
+    r"Rank (\d+) scheduler died during initialization \(exit code: (-?\d{1,9})\)"
+)
+_TERMINATED = lazy_re.compile(
     r"^Scheduler or DataParallelController (\S+) terminated with (-?\d{1,9})\b"
 )
 _BIND = ("error while attempting to bind on address", "could not bind on any address out of")
 """Of Python's asyncio; the second from 3.13 on, for an address that is not this host's."""
-_CODE = re.compile(r"Exit code: (-?\d{1,9})\s*")
-_DECIDING = re.compile(
+_CODE = lazy_re.compile(r"Exit code: (-?\d{1,9})\s*")
+_DECIDING = lazy_re.compile(
     r"\b(?:fatal|error|Error|failed|cannot|can't|could not|not found|No such|denied|invalid|unsupported"
     r"|Unsupported|refused|mismatch|missing|undefined)\b"
 )
-_DEAD = re.compile(r"^Rank (\d+) scheduler is dead\b")
-_HIT = re.compile(r"^(\w+) hit an exception: ")
+_DEAD = lazy_re.compile(r"^Rank (\d+) scheduler is dead\b")
+_HIT = lazy_re.compile(r"^(\w+) hit an exception: ")
 
 
 @dataclass(frozen=True)

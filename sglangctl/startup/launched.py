@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-import re
 from dataclasses import dataclass, field
 from typing import Any
 
+from sglangctl.util import lazy_re
 from sglangctl.util.values import digits, in_unix, mapping, number, text, whole
 
 _NAMES = {
@@ -27,7 +27,9 @@ _FLAGS = {
     "pipeline_parallel_size": "pipeline_parallel",
     "speculative_draft_model": "drafter_path",
 }
-_ARGUMENT = re.compile(rf"['\"]?\b({'|'.join(_NAMES)})['\"]?[=:] ?(?:'([^']*)'|\"([^\"]*)\"|(\w+))")
+_ARGUMENT = lazy_re.compile(
+    rf"['\"]?\b({'|'.join(_NAMES)})['\"]?[=:] ?(?:'([^']*)'|\"([^\"]*)\"|(\w+))"
+)
 
 
 @dataclass

@@ -12,16 +12,18 @@ from __future__ import annotations
 import re
 from dataclasses import dataclass
 
+from sglangctl.util import lazy_re
+
 LINE_LIMIT = 4000
 TAIL_LIMIT = 65536
 """Characters of an unfinished line that are kept: server_args= alone has 15,000."""
 
-_ANSI = re.compile(r"\x1b(?:\[[0-?]*[ -/]*[@-~]|\][^\x07\x1b]*(?:\x07|\x1b\\)?|[@-Z\\-_])")
-_BREAK = re.compile(r"[\r\n]+")
-_PREFIX = re.compile(
+_ANSI = lazy_re.compile(r"\x1b(?:\[[0-?]*[ -/]*[@-~]|\][^\x07\x1b]*(?:\x07|\x1b\\)?|[@-Z\\-_])")
+_BREAK = lazy_re.compile(r"[\r\n]+")
+_PREFIX = lazy_re.compile(
     r"\[\d{4}-\d\d-\d\d \d\d:\d\d:\d\d(?:[.,]\d+)?((?: [A-Z_]{2,8}\d+)*)\] ?(.*)", re.DOTALL
 )
-_BAR = re.compile(r"(\d{1,3})%[^/\n]{0,80}?(\d{1,9})/(\d{1,9}) \[")
+_BAR = lazy_re.compile(r"(\d{1,3})%[^/\n]{0,80}?(\d{1,9})/(\d{1,9}) \[")
 
 
 @dataclass

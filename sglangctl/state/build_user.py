@@ -10,7 +10,6 @@ import configparser
 import io
 import os
 import pwd
-import re
 import stat
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager, suppress
@@ -20,10 +19,11 @@ from sglangctl.proc import command
 from sglangctl.state.files import write_atomic
 from sglangctl.state.paths import OWN_USER, Paths
 from sglangctl.systemd import confined
+from sglangctl.util import lazy_re
 from sglangctl.util.errors import Failed
 
 NAME = "sglang-build"
-KEPT = re.compile(
+KEPT = lazy_re.compile(
     f"{confined.KEPT.pattern}|PIP_\\w+|SSL_CERT_(?:FILE|DIR)|(?:REQUESTS|CURL)_CA_BUNDLE|"
     "GIT_SSL_CA(?:INFO|PATH)|SGLANGCTL_ROOT|"
     "(?i:(?:https?|all|no)_proxy)"

@@ -15,11 +15,13 @@ import stat
 from pathlib import Path
 from typing import Any
 
-from sglangctl.util import os_errors
+from sglangctl.util import lazy_re, os_errors
 
 LARGEST_TEXT = 256 * 1024
 """Bytes of a file that are compared by content; our own files are a few kB."""
-ASSIGNMENT = re.compile(r"^(?P<name>[A-Za-z0-9_.-]+)(?P<sign>=|: )(?P<value>.*)$", re.MULTILINE)
+ASSIGNMENT = lazy_re.compile(
+    r"^(?P<name>[A-Za-z0-9_.-]+)(?P<sign>=|: )(?P<value>.*)$", re.MULTILINE
+)
 
 
 def describe(path: str, wanted: str | None = None) -> dict[str, Any]:

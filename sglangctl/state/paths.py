@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import os
-import re
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from sglangctl.util import lazy_re
 from sglangctl.util.errors import Unusable
 
-NAME = re.compile(r"[a-z0-9][a-z0-9-]{0,39}")
+NAME = lazy_re.compile(r"[a-z0-9][a-z0-9-]{0,39}")
 OWN_USER = "sglang-provision"
 """The comment (GECOS) of a user that we made: nobody else's is ever deleted."""
 

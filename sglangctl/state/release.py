@@ -12,7 +12,6 @@ import json
 import math
 import os
 import pwd
-import re
 import shutil
 import stat
 from dataclasses import dataclass, fields, replace
@@ -26,11 +25,11 @@ from sglangctl.state.files import sync_folder, write_atomic
 from sglangctl.state.paths import NAME, Paths, linked
 from sglangctl.systemd import systemctl, unit_keys
 from sglangctl.systemd.unit_names import engine_unit
-from sglangctl.util import os_errors, plain_files
+from sglangctl.util import lazy_re, os_errors, plain_files
 from sglangctl.util.errors import Failed
 from sglangctl.util.values import json_object, printable, text
 
-DIGEST = re.compile(r"[0-9a-f]{12,64}")
+DIGEST = lazy_re.compile(r"[0-9a-f]{12,64}")
 FILES = {
     "manifest.json": 0o644,
     "sglang.service": 0o644,
@@ -40,7 +39,7 @@ FILES = {
 }
 """What a release is made of, and who may read it: the last two may hold secrets (root and the
 service group)."""
-SHIPPED = re.compile(r"flag-[a-z0-9-]{1,80}(?:\.[A-Za-z0-9]{1,16})?")
+SHIPPED = lazy_re.compile(r"flag-[a-z0-9-]{1,80}(?:\.[A-Za-z0-9]{1,16})?")
 """Files of the controller that an engine's flags name, in the same folder; as protected."""
 FOLDER_MODE = 0o755
 LINKS = ("current", "previous", "known-good")

@@ -15,9 +15,10 @@ from typing import Any
 from sglangctl.state import journal
 from sglangctl.state.paths import Paths
 from sglangctl.systemd.unit import Unit
+from sglangctl.util import lazy_re
 from sglangctl.util.errors import Unusable
 
-FOLDER = re.compile(r"[0-9A-Za-z][0-9A-Za-z:._+-]{0,127}")
+FOLDER = lazy_re.compile(r"[0-9A-Za-z][0-9A-Za-z:._+-]{0,127}")
 """What a start's name may look like when it comes from outside: it becomes a path."""
 JOURNAL = "journal.jsonl"
 BLOCK = 1 << 16

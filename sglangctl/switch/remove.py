@@ -5,7 +5,6 @@ from __future__ import annotations
 
 import json
 import os
-import re
 import shutil
 from collections.abc import Collection, Iterator
 from functools import partial
@@ -22,12 +21,13 @@ from sglangctl.switch.stop import stop, stop_by_name
 from sglangctl.systemd import systemctl
 from sglangctl.systemd.unit import find
 from sglangctl.systemd.unit_names import RESUME, watch_unit
+from sglangctl.util import lazy_re
 from sglangctl.util.errors import Failed
 from sglangctl.util.terminal import escaped
 
 RM_S = 3600.0
 """A limit for what hangs, not for what is large."""
-VENV = re.compile(r"[0-9a-f]{16}")
+VENV = lazy_re.compile(r"[0-9a-f]{16}")
 """How our venvs are named: by a digest of their pins."""
 
 

@@ -3,7 +3,6 @@ changes nothing for it."""
 
 from __future__ import annotations
 
-import re
 import time
 from collections.abc import Sequence
 from pathlib import Path
@@ -15,9 +14,10 @@ from sglangctl.state.paths import Paths
 from sglangctl.systemd import systemctl
 from sglangctl.systemd.unit import show
 from sglangctl.systemd.unit_names import SWITCH
+from sglangctl.util import lazy_re
 from sglangctl.util.errors import Failed
 
-TICKET = re.compile(r"[0-9A-Za-z-]{1,80}")
+TICKET = lazy_re.compile(r"[0-9A-Za-z-]{1,80}")
 UNIT_GONE_S = 5.0
 
 

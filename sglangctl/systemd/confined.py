@@ -30,6 +30,7 @@ from typing import IO
 
 from sglangctl.proc import procfs
 from sglangctl.systemd import systemctl
+from sglangctl.util import lazy_re
 from sglangctl.util.errors import Failed
 from sglangctl.util.terminal import escaped
 
@@ -59,7 +60,7 @@ SANDBOX = {
 }
 """As in templates/sglang.service.j2, without PrivateIPC, which systemd 247 does not know (a unit
 file with it is read there, systemd-run refuses it)."""
-KEPT = re.compile(r"PATH|LANG|LC_ALL|TZ|LD_LIBRARY_PATH|CUDACXX|(?:CUDA|NVIDIA)_\w+")
+KEPT = lazy_re.compile(r"PATH|LANG|LC_ALL|TZ|LD_LIBRARY_PATH|CUDACXX|(?:CUDA|NVIDIA)_\w+")
 """Variables of root's that others' code gets: the rest may be secrets."""
 LARGEST = 4 * 1024 * 1024
 """Bytes of output that are kept, the last ones: a venv may print for ever."""

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 import time
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
@@ -11,6 +10,7 @@ from pathlib import Path
 from sglangctl.proc import cgroup
 from sglangctl.systemd import systemctl
 from sglangctl.systemd.unit_names import SWITCH_DROP_IN, watch_unit
+from sglangctl.util import lazy_re
 from sglangctl.util.values import digits
 
 PROPERTIES = (
@@ -25,7 +25,7 @@ RUNNING = ("active", "activating", "deactivating", "reloading", "refreshing")
 """A process of the unit may be there."""
 UP = ("active", "activating", "reloading")
 """It runs, and was not told to stop."""
-NEVER_STARTED = re.compile(r"code=exited ; status=(2\d\d)\b")
+NEVER_STARTED = lazy_re.compile(r"code=exited ; status=(2\d\d)\b")
 """In ExecStartPre: systemd.exec(5), "Process Exit Codes"."""
 CLD_EXITED = 1
 """ExecMainCode: 1 exited, 2 killed, 3 dumped (waitid(2))."""

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import re
 
+from sglangctl.util import lazy_re
+
 SINCE = {"PrivateIPC": 248}
 """Key -> the first version of systemd that knows it. Oldest host: 247 (Debian 11)."""
-UNKNOWN = re.compile(r"Unknown (?:key name|key|lvalue) '(\w+)' in section")
+UNKNOWN = lazy_re.compile(r"Unknown (?:key name|key|lvalue) '(\w+)' in section")
 
 
 def number(version: str | None) -> int | None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import re
+from sglangctl.util import lazy_re
 
 RESUME = "sglangctl-resume.service"
 """At boot: puts back what ran before a switch that did not come to its end."""
@@ -12,7 +12,7 @@ SWITCH = "sglangctl-switch.service"
 """Transient, of a switch that was started with --detach."""
 SWITCH_DROP_IN = "50-sglangctl-switch.conf"
 """Of an engine's unit, while a switch is under way."""
-_HELPER = re.compile(r"sglang-watch@.+\.service|sglangctl-[^/]+\.service")
+_HELPER = lazy_re.compile(r"sglang-watch@.+\.service|sglangctl-[^/]+\.service")
 
 
 def engine_unit(name: str) -> str:

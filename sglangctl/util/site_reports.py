@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterable, Iterator
 
-BEGIN = re.compile(r"^Error processing line \d+ of \S+\.pth:")
+from sglangctl.util import lazy_re
+
+BEGIN = lazy_re.compile(r"^Error processing line \d+ of \S+\.pth:")
 END = "Remainder of file ignored"
 LINES = 16
 """Of one report, at most."""

@@ -7,12 +7,14 @@ import re
 import shutil
 from typing import TextIO
 
-ANSI = re.compile(
+from sglangctl.util import lazy_re
+
+ANSI = lazy_re.compile(
     r"\x1b\[[0-?]*[ -/]*[@-~]"  # CSI: colours, cursor
     r"|\x1b\][^\x07\x1b]*(?:\x07|\x1b\\)"  # OSC: window titles, links
     r"|\x1b[@-Z\\^_]"
 )
-CONTROL = re.compile(
+CONTROL = lazy_re.compile(
     "[\x00-\x08\x0a-\x1f\x7f-\x9f"  # C0 (all but the tab), DEL, C1
     "\u061c\u200b-\u200f\u2028-\u202e\u2060-\u2069\ufeff"  # invisible, line breaks, bidi overrides
     "\ud800-\udfff]"  # lone surrogates: not encodable

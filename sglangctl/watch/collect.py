@@ -29,6 +29,7 @@ from sglangctl.proc.as_user import NoAnswer
 from sglangctl.proc.pidwatch import Pidwatch
 from sglangctl.state.config import EngineConfig, Readiness
 from sglangctl.systemd import unit_run
+from sglangctl.util import lazy_re
 from sglangctl.watch import event_fields, missing_files
 from sglangctl.watch.damaged_files import Damages
 from sglangctl.watch.jit_caches import JitCaches
@@ -45,7 +46,7 @@ JIT_S = 2.0
 """Between two looks at the compile caches, while the proof walks."""
 PROOF_TRIES = 3
 PROOF_AGAIN_S = 30.0
-CRASH = re.compile(r"exit ?code|sigquit", re.I)
+CRASH = lazy_re.compile(r"exit ?code|sigquit", re.I)
 """In a line of the engine on a process of its own that ended."""
 SOFT_ENDS = (0, -15, 143)
 """Exit statuses of an engine that was asked to end, as far as they show it."""

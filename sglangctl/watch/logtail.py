@@ -20,6 +20,7 @@ from dataclasses import dataclass
 from datetime import datetime
 from pathlib import Path
 
+from sglangctl.util import lazy_re
 from sglangctl.util.plain_files import descriptor
 
 CHUNK = 1 << 16
@@ -39,8 +40,8 @@ WAIT_PREFIX = "sglangctl wait: "
 """How lines begin that `sglangctl wait` adds to the engine's log (it shares the unit's output)."""
 MARK_PREFIX = "sglangctl: start "
 """How the line begins that the unit writes before each start (ExecStartPre)."""
-MARK = re.compile(rf"^{MARK_PREFIX}([0-9a-f]{{32}})\n", re.M)
-STAMP = re.compile(rb"\[(\d{4}-\d\d-\d\d \d\d:\d\d:\d\d)")
+MARK = lazy_re.compile(rf"^{MARK_PREFIX}([0-9a-f]{{32}})\n", re.M)
+STAMP = lazy_re.compile(rb"\[(\d{4}-\d\d-\d\d \d\d:\d\d:\d\d)")
 """Anywhere in a line: it may stand behind a progress bar that a killed start left unfinished."""
 
 

@@ -9,11 +9,11 @@ from __future__ import annotations
 
 import os
 import pwd
-import re
 import stat
 from collections.abc import Iterable
 
 from sglangctl.proc import as_user
+from sglangctl.util import lazy_re
 from sglangctl.util.values import mapping
 
 _SAID = (
@@ -23,7 +23,7 @@ _SAID = (
     "Cannot find any model weights",
     "is not a local folder",
 )
-_PATH = re.compile(r"/[^\s'\"`,;]{1,1000}")
+_PATH = lazy_re.compile(r"/[^\s'\"`,;]{1,1000}")
 _MOST = 8
 LIMIT_S = 5.0
 

@@ -14,8 +14,9 @@ from contextlib import suppress
 
 from sglangctl.proc import procfs
 from sglangctl.proc.mounts import Mounts
+from sglangctl.util import lazy_re
 
-NAME = re.compile(r"corepipe(?:\.cuda\..{1,255}\.|_.{1,255}_)([1-9][0-9]{0,9})", re.DOTALL)
+NAME = lazy_re.compile(r"corepipe(?:\.cuda\..{1,255}\.|_.{1,255}_)([1-9][0-9]{0,9})", re.DOTALL)
 
 
 def remove(folder: str) -> list[str]:

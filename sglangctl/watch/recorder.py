@@ -9,7 +9,6 @@ what the fold saw.
 
 from __future__ import annotations
 
-import re
 from collections.abc import Callable
 from typing import Any
 
@@ -17,6 +16,7 @@ from sglangctl.diagnosis.outcomes import SERVED
 from sglangctl.startup.assessment import Assessment
 from sglangctl.startup.fold import Startup
 from sglangctl.state.journal import Event, Writer
+from sglangctl.util import lazy_re
 
 CALM_S = 60.0
 """Between two lines of a kind while the engine serves; also how long an alarm is remembered."""
@@ -38,7 +38,7 @@ LARGE = frozenset(["log", "process", "gpu"])
 SMALL_ROOM = 8 << 20
 ALWAYS = frozenset(["launch", "exit", "step"])
 """Written in any case: a few a start."""
-ROUTINE = re.compile(
+ROUTINE = lazy_re.compile(
     r"(?:Prefill|Decode) batch[,. ]|INFO: +\S+ - \"[A-Z]+ \S+ HTTP/[\d.]+\" 200|^\s*$"
 )
 """Lines of an engine at work."""

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import os
-import re
 from dataclasses import dataclass
 from itertools import islice
 from pathlib import Path
 
-SERIES = re.compile(r"(?P<stem>.+)-(?P<number>\d{5})-of-(?P<total>\d{5})(?P<suffix>\.\w+)")
+from sglangctl.util import lazy_re
+
+SERIES = lazy_re.compile(r"(?P<stem>.+)-(?P<number>\d{5})-of-(?P<total>\d{5})(?P<suffix>\.\w+)")
 """model-00003-of-00064.safetensors, as transformers names the parts of one model."""
 UNFINISHED = (".incomplete", ".aria2", ".part", ".partial", ".crdownload")
 """What huggingface_hub, aria2, curl, rsync and browsers put behind the name of a file that they

@@ -5,7 +5,6 @@ from __future__ import annotations
 import errno
 import hashlib
 import os
-import re
 import stat
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -13,6 +12,7 @@ from pathlib import Path
 from typing import Any, Callable
 
 from sglangctl.diagnosis.finding import FAIL, Finding
+from sglangctl.util import lazy_re
 from sglangctl.util.errors import Unusable
 from sglangctl.weights import access, remembered
 from sglangctl.weights.safetensors import shown
@@ -20,8 +20,8 @@ from sglangctl.weights.safetensors import shown
 CHUNK = 8 * 1024 * 1024
 TELL_S = 5.0
 """Between two words of how far it is, while no file is done."""
-SHA256 = re.compile(r"[0-9a-f]{64}")
-LINE = re.compile(r"([0-9a-fA-F]{64}) [ *](.+)")
+SHA256 = lazy_re.compile(r"[0-9a-f]{64}")
+LINE = lazy_re.compile(r"([0-9a-fA-F]{64}) [ *](.+)")
 """A line of sha256sum(1)."""
 METADATA_LIMIT = 64 * 1024
 """Bytes of three lines, by far."""

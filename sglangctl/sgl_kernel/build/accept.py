@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import os
-import re
 import shutil
 import stat
 from pathlib import Path
@@ -14,6 +13,7 @@ from sglangctl.sgl_kernel.build import inside
 from sglangctl.sgl_kernel.build.record import BuildError, Tell
 from sglangctl.sgl_kernel.build.request import Request
 from sglangctl.sgl_kernel.library import archive, metadata
+from sglangctl.util import lazy_re
 from sglangctl.util.errors import Unusable
 from sglangctl.util.values import json_object
 
@@ -25,7 +25,7 @@ EVENTS = 20_000
 TEXT = 2000
 LARGEST = 4 << 30
 """Bytes of a wheel; the stock ones have some 600 MiB."""
-NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.+-]{0,200}\.whl")
+NAME = lazy_re.compile(r"[A-Za-z0-9][A-Za-z0-9_.+-]{0,200}\.whl")
 STRANGE = "look at the source: it is not what a kernel's build does"
 
 

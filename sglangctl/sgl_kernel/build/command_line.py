@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import re
 import signal
 import subprocess
 import threading
@@ -13,11 +12,12 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from sglangctl.proc import memory
+from sglangctl.util import lazy_re
 
 KEPT = 4000
 """Lines of output that a failure is explained from."""
 SAMPLE_S = 1.0
-CREDENTIALS = re.compile(r"://[^/@\s]+@")
+CREDENTIALS = lazy_re.compile(r"://[^/@\s]+@")
 
 
 @dataclass

@@ -16,12 +16,12 @@ from sglangctl.sgl_kernel.build import command_line
 from sglangctl.sgl_kernel.build.progress import explain
 from sglangctl.sgl_kernel.build.record import BuildError
 from sglangctl.sgl_kernel.build.request import Request
-from sglangctl.util import os_errors
+from sglangctl.util import lazy_re, os_errors
 from sglangctl.util.errors import Unusable
 
 TOOLS = ("cmake>=3.31", "ninja", "wheel", "setuptools", "scikit-build-core>=0.10")
 """sgl-kernel's CMakeLists needs 3.31 (policy CMP0177); distributions have older ones."""
-STDLIB = re.compile(r"lib-dynload|python\d[\d.]*")
+STDLIB = lazy_re.compile(r"lib-dynload|python\d[\d.]*")
 # --ignore-installed: what the engine's environment has of these would be without its program here.
 PIP = (
     "--ignore-installed",
@@ -30,7 +30,7 @@ PIP = (
     "--disable-pip-version-check",
     "--progress-bar=off",
 )
-REQUIRES = re.compile(r"(?ms)^\[build-system\].*?^requires\s*=\s*\[(.*?)\]")
+REQUIRES = lazy_re.compile(r"(?ms)^\[build-system\].*?^requires\s*=\s*\[(.*?)\]")
 
 
 def prepare(request: Request, folder: Path, project: Path, log: Path) -> venv.Venv:

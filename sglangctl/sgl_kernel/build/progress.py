@@ -6,10 +6,11 @@ import re
 from collections.abc import Iterable
 from dataclasses import dataclass
 
+from sglangctl.util import lazy_re
 from sglangctl.util.terminal import without_ansi
 
-NINJA = re.compile(r"^\s*\[(\d{1,9})/(\d{1,9})\]\s")
-KILLED = re.compile(
+NINJA = lazy_re.compile(r"^\s*\[(\d{1,9})/(\d{1,9})\]\s")
+KILLED = lazy_re.compile(
     r"died due to signal 9|Killed signal terminated program|fatal error: Killed"
     r"|(?:exit (?:code|status)|code[=:])\s*137\b|^\s*Killed\s*$|:\s+\d+ Killed\b"
     r"|virtual memory exhausted|std::bad_alloc|Cannot allocate memory"
@@ -115,9 +116,9 @@ FAULTS = (
         "apt-get install build-essential",
     ),
 )
-TABLE = tuple((re.compile(pattern), sentence, step) for pattern, sentence, step in FAULTS)
+TABLE = tuple((lazy_re.compile(pattern), sentence, step) for pattern, sentence, step in FAULTS)
 # "Killed" may be all that there is, so memory is looked for first, on every line.
-ERROR = re.compile(r"\berror\b[: ]|\bFAILED\b|CMake Error|fatal", re.IGNORECASE)
+ERROR = lazy_re.compile(r"\berror\b[: ]|\bFAILED\b|CMake Error|fatal", re.IGNORECASE)
 
 
 class Meter:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 import socket
 import time
 from dataclasses import asdict
@@ -15,9 +14,12 @@ from sglangctl.sgl_kernel.build.request import Request
 from sglangctl.sgl_kernel.build.source import Source
 from sglangctl.sgl_kernel.build.toolkit import Toolkit
 from sglangctl.sgl_kernel.venv import Venv
+from sglangctl.util import lazy_re
 from sglangctl.util.plain_files import text_of
 
-PINNED = re.compile(r"\"(?:URL_HASH|GIT_TAG)\"\s+\"([^\"]+)\"|(?:URL_HASH|GIT_TAG)\s+([^\s\")]+)")
+PINNED = lazy_re.compile(
+    r"\"(?:URL_HASH|GIT_TAG)\"\s+\"([^\"]+)\"|(?:URL_HASH|GIT_TAG)\s+([^\s\")]+)"
+)
 
 
 def describe(

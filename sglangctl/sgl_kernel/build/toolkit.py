@@ -10,10 +10,11 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from sglangctl.systemd import confined
+from sglangctl.util import lazy_re
 from sglangctl.util.plain_files import descriptor
 
 ASK_S = 30.0
-RELEASE = re.compile(r"release (\d+)\.(\d+), V([\d.]+)")
+RELEASE = lazy_re.compile(r"release (\d+)\.(\d+), V([\d.]+)")
 
 
 @dataclass(frozen=True)

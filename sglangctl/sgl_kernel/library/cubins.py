@@ -15,14 +15,14 @@ from pathlib import Path
 from sglangctl.state import build_user
 from sglangctl.state.paths import Paths
 from sglangctl.systemd import confined
-from sglangctl.util import os_errors
+from sglangctl.util import lazy_re, os_errors
 from sglangctl.util.errors import Unusable
 
 PACKAGE = "nvidia-cuda-cuobjdump"
 PIP_OPTIONS = ("--quiet", "--disable-pip-version-check", "--no-deps")
 PIP_S = 1800.0
-ENTRY = re.compile(r"\.sm_(\d+[af]?)\.(?:cubin|ptx)$")
-NAME = re.compile(r"(?:sm_?|compute_)?(\d{2,3})([af]?)", re.IGNORECASE)
+ENTRY = lazy_re.compile(r"\.sm_(\d+[af]?)\.(?:cubin|ptx)$")
+NAME = lazy_re.compile(r"(?:sm_?|compute_)?(\d{2,3})([af]?)", re.IGNORECASE)
 
 
 class CubinError(Unusable):

@@ -31,8 +31,9 @@ from sglangctl.sgl_kernel.library.metadata import (
     missing,
 )
 from sglangctl.sgl_kernel.venv import Venv, dist_infos
+from sglangctl.util import lazy_re
 
-TORCH_SYMBOL = re.compile(r"^_Z.*(?:2at|3c10|5torch)")
+TORCH_SYMBOL = lazy_re.compile(r"^_Z.*(?:2at|3c10|5torch)")
 
 
 def inspect_wheel(

@@ -5,7 +5,6 @@ Worst first: a fault that hides the others is the one that is named.
 
 from __future__ import annotations
 
-import re
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -13,9 +12,10 @@ from pathlib import Path
 from sglangctl.sgl_kernel.library import cubins
 from sglangctl.sgl_kernel.library.metadata import Metadata, python_fits
 from sglangctl.sgl_kernel.venv import Torch, Venv
+from sglangctl.util import lazy_re
 
 USABLE, UNKNOWN = "usable", "unknown"
-CUDA_LIBRARY = re.compile(r"lib(?:cudart|nvrtc|cublas|cublasLt)\.so\.(\d+)$")
+CUDA_LIBRARY = lazy_re.compile(r"lib(?:cudart|nvrtc|cublas|cublasLt)\.so\.(\d+)$")
 
 
 @dataclass(frozen=True)

@@ -10,11 +10,12 @@ from pathlib import Path
 
 from sglangctl.sgl_kernel.library import archive
 from sglangctl.sgl_kernel.venv import DISTRIBUTIONS
+from sglangctl.util import lazy_re
 from sglangctl.util.errors import Unusable
 from sglangctl.util.plain_files import text_of
 from sglangctl.util.values import digits, json_object, mapping
 
-TORCH_PIN = re.compile(r"^torch\s*(?:\(\s*)?={2,3}\s*([0-9][^;,\s)]*)")
+TORCH_PIN = lazy_re.compile(r"^torch\s*(?:\(\s*)?={2,3}\s*([0-9][^;,\s)]*)")
 PROVENANCE = "sglangctl-provenance.json"
 """Our builds carry this file in their .dist-info: it names the torch that they were built for."""
 
