@@ -75,6 +75,7 @@ COMMANDS = (
     Command("stage", "write a release next to the others", operator=False, os_error=1),
     Command("prune-programs", "delete unused versions of this", operator=False),
     Command("confine", "run code of others with a user's rights", operator=False),
+    Command("fill", "install packages into a new environment", operator=False, os_error=1),
     Command("remove", "remove an engine", operator=False, os_error=1),
 )
 

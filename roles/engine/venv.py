@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Callable, Generator, Sequence
 from dataclasses import dataclass, fields, replace
 from functools import partial
@@ -62,6 +63,8 @@ sync -- "$marker.new"
 mv -fT -- "$marker.new" "$marker"
 printf '%s\\n' "$found"
 """
+HASHES = re.compile(r"HASHES|(?i:hash mismatch)")
+"""In what pip and uv say of a file with another hash."""
 KERNELS = ("sglang-kernel", "sgl-kernel")
 """Installed afterwards where the inventory or the GPU asks for another one than the stock wheel."""
 FOLDED = 4
@@ -113,6 +116,11 @@ class Venv:
     def requirements(self) -> str:
         """Where pip reads the locked packages."""
         return f"/run/sglang-venv-{self.path.rpartition('/')[2]}.txt"
+
+    @property
+    def progress(self) -> str:
+        """Where the host says how much has come."""
+        return f"/run/sglang-venv-{self.path.rpartition('/')[2]}.progress"
 
     @property
     def verified(self) -> tuple[str, ...]:
@@ -174,7 +182,6 @@ def build_venv(host: Host, venv: Venv, sudo: bool, kept: Sequence[str] = ()) -> 
     A venv that the engines `kept` run from is only verified again. HostFailed says at which step it
     ended; a half venv is left for a look, and made again by the next run.
     """
-    python = f"{venv.path}/bin/python"
     options = ["--system-site-packages"] if venv.system_site_packages else []
     # Source packages run build scripts, and .pth files whenever Python starts: none of it as root.
     fill = partial(confine, user=None, limit_s=venv.limit_s, writable=(venv.path,))
@@ -183,13 +190,7 @@ def build_venv(host: Host, venv: Venv, sudo: bool, kept: Sequence[str] = ()) -> 
         ["rm", "-rf", "--", venv.path],
         fill([venv.python, "-I", "-m", "venv", *options, venv.path]),
         ["echo", f"{STEP}installing the packages"],
-        fill(
-            [
-                *(python, "-I", "-m", "pip", "install", "--no-input"),
-                *("--disable-pip-version-check", "--progress-bar=off"),
-                *(*venv.install.arguments, *what_to_install(venv)),
-            ]
-        ),
+        fill_command(venv),
     ]
     commands = [*([] if kept else make), ["echo", f"{STEP}verifying the venv"], verify(venv)]
     title = f"installing {folded(venv.packages)} into {venv.path}"
@@ -220,16 +221,20 @@ def build_venv(host: Host, venv: Venv, sudo: bool, kept: Sequence[str] = ()) -> 
         sudo=sudo,
         limit_s=venv.limit_s,
         then=next_step(venv, kept),
+        more=["cat", "--", venv.progress],
     )
     keep(host, f"packages of {venv.path}", found := installed(lines))
     say(host, f"packages: {folded(found) or 'none'}")
 
 
-def what_to_install(venv: Venv) -> list[str]:
-    """The last arguments of pip install."""
-    if venv.locked is None:
-        return ["--", *venv.packages]
-    return ["--require-hashes", "--requirement", venv.requirements]
+def fill_command(venv: Venv) -> list[str]:
+    """The command that installs the packages."""
+    what = [f"--package={pin}" for pin in venv.packages]
+    if venv.locked is not None:
+        what = [f"--requirements={venv.requirements}"]
+    given = [f"--pip-argument={argument}" for argument in venv.install.arguments]
+    how = [f"--limit={venv.limit_s:g}", f"--progress={venv.progress}"]
+    return program.argv("fill", *how, *what, *given, "--", venv.path)
 
 
 def with_its_lock(host: Host, venv: Venv) -> Venv:
@@ -310,7 +315,7 @@ def next_step(venv: Venv, kept: Sequence[str] = ()) -> Callable[[Sequence[str]],
             return f"{folder} has no room left: make room there (df -h {folder}), then deploy again"
         if "creating" in step:
             return f"look at {venv.python} (install.python): apt-get install python3-venv?"
-        if "installing" in step and any("HASHES" in line for line in lines):
+        if "installing" in step and any(HASHES.search(line) for line in lines):
             return (
                 "a file is another one than the lock names (an index that was changed?): compare it, "
                 "then sglang-lock --upgrade"

@@ -12,19 +12,12 @@ from pathlib import Path
 
 from roles.inventory import locked
 from roles.inventory.model import Install
+from sglangctl.packages import options as pip
 
 PYTHONS = ("3.10", "3.11", "3.12", "3.13")
 """Tried in this order as the oldest one that the lock is for: SGLang 0.5.23 needs 3.11."""
 RESOLVE_S = 600.0
-SOURCES = ("-i", "--index-url", "--extra-index-url", "-f", "--find-links")
-"""Options of pip that name where packages come from: uv has the same ones."""
-ALONE = {"--no-index": "--no-index", "--pre": "--prerelease=allow"}
-HARMLESS = re.compile(
-    r"--(?:no-cache-dir|no-compile|timeout|retries|proxy|trusted-host|cert|quiet)\b"
-)
-"""They do not decide what is chosen."""
 BUILDING = re.compile(r"(?i)--no-build|building (?:source|from source)|no usable wheels")
-VALUED = ("--timeout", "--retries", "--proxy", "--trusted-host", "--cert")
 
 
 class CannotLock(Exception):
@@ -112,17 +105,9 @@ def resolved(install: Install, preferred: Path | None, build: bool, limit_s: flo
 def options(install: Install) -> list[str]:
     """install.index, find_links and pip_arguments for uv; CannotLock for one whose effect on the choice
     is not known."""
-    found: list[str] = []
-    given = iter(install.arguments)
-    for argument in given:
-        name, equals, _ = argument.partition("=")
-        if name in SOURCES:
-            found += [argument] if equals else [argument, next(given, "")]
-        elif argument in ALONE:
-            found.append(ALONE[argument])
-        elif HARMLESS.match(argument):
-            if name in VALUED and not equals:
-                next(given, None)
-        else:
-            raise CannotLock(f"install.pip_arguments has {argument}, which a lock does not know")
-    return found
+    try:
+        return pip.for_uv(install.arguments)[0]
+    except pip.Unknown as argument:
+        raise CannotLock(
+            f"install.pip_arguments has {argument}, which a lock does not know"
+        ) from None

@@ -11,7 +11,6 @@ from gevent.lock import RLock
 from pyinfra.api import FunctionCommand, Host, State
 from pyinfra.context import host
 
-from roles.inventory import pip_options
 from roles.inventory.model import EngineSpec
 from roles.remote.failing import HostFailed, checked, failing, say
 from roles.remote.operation import operation, read, show
@@ -19,6 +18,7 @@ from roles.remote.snapshot import JSON, forget
 from roles.sgl_kernel import building, fleet
 from roles.sgl_kernel.choice import Situation, Step, architecture, decide, device_of, request
 from roles.sgl_kernel.kernel_host import Ended, KernelHost
+from sglangctl.packages import options as pip
 
 STEPS = 12
 """More than there are sources: an internal error ends here instead of looping for ever."""
@@ -133,7 +133,7 @@ def take(
     if step.action == "stock":
         options = [f"--version={step.version}"] if step.version else []
         options += [f"--distribution={step.distribution}"] if step.distribution else []
-        arguments = pip_options.for_download(engine.install.arguments)
+        arguments = pip.for_download(engine.install.arguments)
         options += [f"--pip-argument={argument}" for argument in arguments]
         ended = remote.work("installing the stock kernel", "install", "stock", *options, *fitting)
         return ended.text if ended.status else None
@@ -192,9 +192,7 @@ def obtain(
             own = where is remote.host
             builder = remote if own else KernelHost(state, where, bool(where.data.get("_sudo")))
             pip_arguments = tuple(
-                one
-                for one in pip_options.for_download(engine.install.arguments)
-                if one != "--no-deps"
+                one for one in pip.for_download(engine.install.arguments) if one != "--no-deps"
             )
             there = own or has_torch(builder, venv, now)
             document = request(now, venv if there else None, pip_arguments)

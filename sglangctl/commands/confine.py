@@ -49,6 +49,4 @@ def run(args: argparse.Namespace) -> int:
         return 128 + signal.SIGPIPE  # it was ended: who waits for it must not go on
     except KeyError:
         raise Unusable(f"there is no user {args.user} on this host") from None
-    if ended.returncode is None:
-        return confined.TIMED_OUT
-    return ended.returncode if ended.returncode >= 0 else 128 - ended.returncode
+    return confined.status(ended)

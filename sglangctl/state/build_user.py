@@ -172,7 +172,12 @@ def lent(folder: Path) -> Iterator[None]:
         yield
     finally:
         _own(folder, "root")
-        _call(["chmod", "-R", "go-w,a-s", "--", str(folder)])
+        closed(folder)
+
+
+def closed(folder: Path) -> None:
+    """Nobody but its owner can write below a folder, and nothing in it gives rights. Failed."""
+    _call(["chmod", "-R", "go-w,a-s", "--", str(folder)])
 
 
 def _own(folder: Path, user: str) -> None:
@@ -190,14 +195,21 @@ def _call(argv: list[str]) -> None:
 def sources(paths: Paths) -> list[str]:
     """The settings of root's pip that decide what is installed, by their names; Failed where a file is
     not in pip's format."""
+    return sorted(CHOOSING & settings(paths).keys())
+
+
+def settings(paths: Paths) -> dict[str, str]:
+    """What `pip install` of root is set to, by its files and variables; Failed as above."""
     merged = _merged(paths)
-    of_files = {name for section in merged.sections() for name in merged.options(section)}
+    found: dict[str, str] = {}
+    for section in ("global", "install"):
+        found.update(merged.items(section) if merged.has_section(section) else ())
     of_variables = {
-        name[4:].lower().replace("_", "-")
+        name[4:].lower().replace("_", "-"): value
         for name, value in os.environ.items()
         if name.startswith("PIP_") and value
     }
-    return sorted(CHOOSING & (of_files | of_variables))
+    return {**{name.replace("_", "-"): value for name, value in found.items()}, **of_variables}
 
 
 def _settings(paths: Paths) -> Path | None:

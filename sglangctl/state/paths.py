@@ -91,6 +91,17 @@ class Paths:
         return self.root / "opt/sglang/venvs"
 
     @property
+    def tools(self) -> Path:
+        """Programs that installing needs, each in a folder with its version."""
+        return self.root / "opt/sglang/tools"
+
+    @property
+    def packages(self) -> Path:
+        """uv's cache. Beside the environments: files of another file system have no hard links, and
+        /var is often one."""
+        return self.root / "opt/sglang/cache"
+
+    @property
     def kernel_cache(self) -> Path:
         return self.root / "var/cache/sglangctl/kernel"
 

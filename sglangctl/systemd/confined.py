@@ -134,6 +134,13 @@ def run(
         return _run(argv, limit_s, streamed, {"HOME": home, **env}, _rights(user), tell=tell)
 
 
+def status(ended: Ended) -> int:
+    """The exit status that tells of it: the command's; 128 and the signal's number; TIMED_OUT."""
+    if ended.returncode is None:
+        return TIMED_OUT
+    return ended.returncode if ended.returncode >= 0 else 128 - ended.returncode
+
+
 def kept(variables: Mapping[str, str], names: re.Pattern[str]) -> dict[str, str]:
     """The variables whose whole name fits."""
     return {name: value for name, value in variables.items() if names.fullmatch(name)}

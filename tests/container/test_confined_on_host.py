@@ -2,17 +2,23 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
 import subprocess
+from pathlib import Path
 from typing import Any, cast
 
 import pytest
+import uv
 from pyinfra.api import StringCommand
 
 from roles.engine import venv as engine_venv
+from roles.inventory import locked
 from roles.remote import program
+from sglangctl.packages import uv_program
 from tests.container.conftest import HostFactory
 from tests.hosts.host import Host
+from tests.support.wheels import wheel
 
 pytestmark = [pytest.mark.container, pytest.mark.timeout(300)]
 
@@ -55,6 +61,21 @@ def test_statuses_signals_and_what_it_leaves_behind(host: Host) -> None:
     assert ".service" not in units
 
 
+def command_line(venv: engine_venv.Venv, monkeypatch: pytest.MonkeyPatch) -> str:
+    """A deploy's own, that makes an environment."""
+    lines: list[str] = []
+
+    def step(remote: object, title: str, command: StringCommand, **options: object) -> list[str]:
+        lines.append(command.get_raw_value())
+        return []
+
+    monkeypatch.setattr(engine_venv, "run_step", step)
+    for name in ("say", "keep"):
+        monkeypatch.setattr(engine_venv, name, lambda *words: None)
+    engine_venv.build_venv(cast(Any, None), venv, False, False)
+    return lines[0]
+
+
 BACKEND = """\
 import os, zipfile
 def build_wheel(folder, config_settings=None, metadata_directory=None):
@@ -90,15 +111,6 @@ def test_a_source_package_is_built_and_installed_without_root(
         b"Metadata-Version: 2.1\nName: sglang\nVersion: 0.5.23\n", "/srv/sglang-0.5.23/PKG-INFO"
     )
     host.exec("tar", "-C", "/srv", "-czf", "/srv/sglang-0.5.23.tar.gz", "sglang-0.5.23")
-    lines: list[str] = []
-
-    def step(remote: object, title: str, command: StringCommand, **options: object) -> list[str]:
-        lines.append(command.get_raw_value())
-        return []
-
-    monkeypatch.setattr(engine_venv, "run_step", step)
-    for name in ("say", "keep"):
-        monkeypatch.setattr(engine_venv, name, lambda *words: None)
     venv = engine_venv.Venv(
         "/opt/sglang/venvs/0123456789abcdef",
         "python3",
@@ -106,9 +118,9 @@ def test_a_source_package_is_built_and_installed_without_root(
         ("--no-index", "--find-links=/srv"),
         user="nobody",
     )
-    engine_venv.build_venv(cast(Any, None), venv, False, False)
+    line = command_line(venv, monkeypatch)
     for _ in range(2):  # the second time the user is there
-        done = host.exec("sh", "-c", lines[0], check=False, timeout=200)
+        done = host.exec("sh", "-c", line, check=False, timeout=200)
         assert done.returncode == 0, done.stdout + done.stderr
     marker = json.loads(host.exec("cat", venv.marker).stdout)
     assert marker["packages"] == {"sglang": "0.5.23"}
@@ -120,3 +132,59 @@ def test_a_source_package_is_built_and_installed_without_root(
     others = ["find", venv.path, "(", "!", "-user", "root", "-o", "-perm", "/022", ")"]
     assert host.exec(*others, "!", "-type", "l").stdout == ""
     host.exec("test", "-s", "/var/lib/sglangctl/.users/sglang-build")
+
+
+def test_uv_installs_a_lock_with_hard_links_and_without_capabilities(
+    host: Host, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    """Each folder that a sandbox can write to is a mount, and a hard link leads out of none."""
+    content = {
+        "sglang/__init__.py": "A = 1\n",
+        "x.pth": "import os; open('/opt/sglang/ran', 'w')\n",
+    }
+    file = wheel(tmp_path, "sglang", "0.5.23", content=content)
+    host.exec("mkdir", "-p", "/srv/locked")
+    host.copy_in(file.read_bytes(), f"/srv/locked/{file.name}", mode=0o644)
+    program = f"/opt/sglang/tools/uv-{uv_program.VERSION}/uv"
+    host.copy_in(Path(uv.find_uv_bin()).read_bytes(), f"{program}.real", mode=0o755)
+    seen = f'#!/bin/sh\ngrep CapEff /proc/self/status >/opt/sglang/capabilities\nexec {program}.real "$@"\n'
+    host.copy_in(seen.encode(), program, mode=0o755)
+    digest = hashlib.sha256(file.read_bytes()).hexdigest()
+    pins = ("sglang==0.5.23",)
+    text = locked.written(pins, f"sglang==0.5.23 \\\n    --hash=sha256:{digest}\n")
+    lock = locked.Locked(pins, text)
+    inodes = []
+    for name in ("0", "1"):
+        venv = engine_venv.Venv(
+            f"/opt/sglang/venvs/{name * 16}",
+            "python3",
+            pins,
+            ("--no-index", "--find-links=/srv/locked"),
+            locked=lock,
+        )
+        host.copy_in(text, venv.requirements, mode=0o644)
+        done = host.exec("sh", "-c", command_line(venv, monkeypatch), check=False, timeout=200)
+        assert done.returncode == 0, done.stdout + done.stderr
+        assert "uv is not used" not in done.stdout, done.stdout
+        site = f"{venv.path}/lib/python3.11/site-packages"
+        bytecode = f"{site}/sglang/__pycache__/__init__.cpython-311.pyc"
+        inodes.append(host.exec("stat", "-c", "%i", f"{site}/sglang/__init__.py", bytecode).stdout)
+    assert inodes[0] == inodes[1]
+    assert host.exec("cat", "/opt/sglang/capabilities").stdout.split()[1] == "0" * 16
+    assert host.exec("test", "-e", "/opt/sglang/ran", check=False).returncode != 0
+    others = [
+        "find",
+        "/opt/sglang",
+        "!",
+        "-type",
+        "l",
+        "(",
+        "!",
+        "-user",
+        "root",
+        "-o",
+        "-perm",
+        "/022",
+        ")",
+    ]
+    assert host.exec(*others).stdout == ""

@@ -44,7 +44,7 @@ class Case:
 
     def install(self) -> subprocess.CompletedProcess[str]:
         pip = [f"{self.venv.path}/bin/python", "-I", "-m", "pip", "install", "--no-cache-dir"]
-        pip += [*self.venv.pip_arguments, *engine_venv.what_to_install(self.venv)]
+        pip += [*self.venv.pip_arguments, "--require-hashes", "-r", self.venv.requirements]
         return subprocess.run(pip, capture_output=True, text=True)
 
     def verify(self) -> subprocess.CompletedProcess[str]:

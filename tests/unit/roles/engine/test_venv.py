@@ -142,7 +142,7 @@ def test_no_python_of_a_venv_is_started_by_root(
     pythons = [
         one for one in commands if {"/opt/py/bin/python3", f"{venv.path}/bin/python"} & {*one}
     ]
-    assert len(pythons) == (1 if live else 3)
+    assert len(pythons) == (1 if live else 2)
     for words in pythons:
         before = words[: words.index("--")]
         assert "confine" in before and not {f"{venv.path}/bin/python", venv.python} & {*before}

@@ -10,7 +10,7 @@ import pytest
 
 from roles.inventory import render
 from roles.inventory.locking import options
-from roles.inventory.pip_options import INSTALL_ALONE, INSTALL_VALUED, for_download
+from sglangctl.packages.options import INSTALL_ALONE, INSTALL_VALUED, for_download
 from tests.support.inventory_case import engine, engine_errors
 
 BODY = """\

@@ -57,6 +57,7 @@ COMMANDS: dict[str, list[list[str]]] = {
     "probe": [],
     "prune-programs": [],
     "confine": [],
+    "fill": [],  # of an environment
     "weights": [["--engine", ENGINE]],
     "collective": [[ENGINE], [ENGINE, "--json"], [ENGINE, "--show"]],
     "preflight": [[ENGINE], [ENGINE, "--json"]],

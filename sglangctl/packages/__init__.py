@@ -1,0 +1,1 @@
+"""Fill an environment: from a lock by uv, otherwise by pip."""
