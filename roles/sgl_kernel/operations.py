@@ -123,8 +123,10 @@ def take(
     where = [f"--venv={venv}"]
     sm = architecture(now.kernel, now.survey or {})
     fitting = [*where, f"--sm={sm}"]
+    sources = [f"--pip-argument={one}" for one in pip.for_download(engine.install.arguments)]
     if step.action == "tools":
-        ended = remote.work("getting cuobjdump", "inspect", "installed", "--fetch-tools", *fitting)
+        options = ["--fetch-tools", *sources]
+        ended = remote.work("getting cuobjdump", "inspect", "installed", *options, *fitting)
         return ended.text if ended.status == 2 else None
     if step.action == "check":
         accept = ["--accept-no-gpu"] if engine.kernel.arch else []
@@ -133,8 +135,7 @@ def take(
     if step.action == "stock":
         options = [f"--version={step.version}"] if step.version else []
         options += [f"--distribution={step.distribution}"] if step.distribution else []
-        arguments = pip.for_download(engine.install.arguments)
-        options += [f"--pip-argument={argument}" for argument in arguments]
+        options += sources
         ended = remote.work("installing the stock kernel", "install", "stock", *options, *fitting)
         return ended.text if ended.status else None
     assert step.key is not None
@@ -147,7 +148,7 @@ def take(
         if entry is None:
             return f"{engine.kernel.cache}/{step.key} is damaged: delete it"
         building.distribute(remote, entry)
-    ended = remote.work("installing the built kernel", "install", step.key, *fitting)
+    ended = remote.work("installing the built kernel", "install", step.key, *sources, *fitting)
     return ended.text if ended.status else None
 
 

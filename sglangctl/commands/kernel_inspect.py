@@ -24,6 +24,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--fetch-tools", action="store_true", help=f"get cuobjdump from PyPI ({cubins.PACKAGE})"
     )
+    parser.add_argument("--pip-argument", action="append", default=[], help="of --fetch-tools")
 
 
 def run(args: argparse.Namespace) -> int:
@@ -59,7 +60,8 @@ def _inspect(args: argparse.Namespace) -> Inspection:
     sm = common.chosen_sm(args.sm)
     cuobjdump = cubins.find_cuobjdump()
     if cuobjdump is None and args.fetch_tools:
-        cuobjdump = cubins.fetch_cuobjdump(_python_with_pip(args))
+        python = _python_with_pip(args)
+        cuobjdump = cubins.fetch_cuobjdump(python, pip_arguments=args.pip_argument)
     if args.target == "installed":
         return inspect.inspect_installed(common.chosen_venv(args), sm, cuobjdump)
     venv = common.chosen_venv(args) if args.venv or args.engine else None

@@ -35,7 +35,9 @@ def run(args: argparse.Namespace) -> int:
     paths = Paths()
     venv = common.chosen_venv(args)
     sm = common.chosen_sm(args.sm)
-    program = cubins.find_cuobjdump(paths) or cubins.fetch_cuobjdump(str(venv.python), paths)
+    program = cubins.find_cuobjdump(paths) or cubins.fetch_cuobjdump(
+        str(venv.python), paths, args.pip_argument
+    )
     paths.kernel_cache.mkdir(parents=True, exist_ok=True)
     with tempfile.TemporaryDirectory(dir=paths.kernel_cache, prefix=".install-") as folder:
         wheel = _wheel(args, venv, Path(folder), paths)

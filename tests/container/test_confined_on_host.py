@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import os
 import subprocess
 from pathlib import Path
 from typing import Any, cast
@@ -17,7 +18,9 @@ from roles.inventory import locked
 from roles.remote import program
 from sglangctl.packages import uv_program
 from tests.container.conftest import HostFactory
+from tests.container.deploying import changed, deploy, ssh_data, write_inventory
 from tests.hosts.host import Host
+from tests.hosts.say import ROOT
 from tests.support.wheels import wheel
 
 pytestmark = [pytest.mark.container, pytest.mark.timeout(300)]
@@ -74,6 +77,14 @@ def command_line(venv: engine_venv.Venv, monkeypatch: pytest.MonkeyPatch) -> str
         monkeypatch.setattr(engine_venv, name, lambda *words: None)
     engine_venv.build_venv(cast(Any, None), venv, False, False)
     return lines[0]
+
+
+def give_uv(host: Host) -> None:
+    """uv where a host has it, that says with which capabilities it runs."""
+    program = f"/opt/sglang/tools/uv-{uv_program.VERSION}/uv"
+    host.copy_in(Path(uv.find_uv_bin()), f"{program}.real", mode=0o755)
+    look = "grep CapEff /proc/self/status >/opt/sglang/capabilities"
+    host.copy_in(f'#!/bin/sh\n{look}\nexec {program}.real "$@"\n'.encode(), program, mode=0o755)
 
 
 BACKEND = """\
@@ -143,12 +154,8 @@ def test_uv_installs_a_lock_with_hard_links_and_without_capabilities(
         "x.pth": "import os; open('/opt/sglang/ran', 'w')\n",
     }
     file = wheel(tmp_path, "sglang", "0.5.23", content=content)
-    host.exec("mkdir", "-p", "/srv/locked")
     host.copy_in(file.read_bytes(), f"/srv/locked/{file.name}", mode=0o644)
-    program = f"/opt/sglang/tools/uv-{uv_program.VERSION}/uv"
-    host.copy_in(Path(uv.find_uv_bin()).read_bytes(), f"{program}.real", mode=0o755)
-    seen = f'#!/bin/sh\ngrep CapEff /proc/self/status >/opt/sglang/capabilities\nexec {program}.real "$@"\n'
-    host.copy_in(seen.encode(), program, mode=0o755)
+    give_uv(host)
     digest = hashlib.sha256(file.read_bytes()).hexdigest()
     pins = ("sglang==0.5.23",)
     text = locked.written(pins, f"sglang==0.5.23 \\\n    --hash=sha256:{digest}\n")
@@ -188,3 +195,53 @@ def test_uv_installs_a_lock_with_hard_links_and_without_capabilities(
         ")",
     ]
     assert host.exec(*others).stdout == ""
+
+
+ONLY_PREPARED = """\
+from roles.stages import desired_host, prepare_engines, prepare_host
+if host := desired_host("sglang"):
+    prepare_host(host)
+    prepare_engines(host)
+"""
+
+
+def test_a_deploy_makes_a_lock_keeps_it_and_restarts_nothing_by_it(
+    host: Host, tmp_path: Path
+) -> None:
+    give_uv(host)
+    host.exec("rm", "-f", "/etc/pip.conf")  # with an index of its own there is none
+    index = tmp_path / "index"
+    index.mkdir()
+    wheel(index, "sglang", "0.5.23", "torch", content={"sglang/__init__.py": ""})
+    wheel(index, "torch", "2.14.0")
+    host.copy_in(index, str(index))
+    script = tmp_path / "prepared.py"
+    script.write_text(ONLY_PREPARED)
+    engine = {
+        "model": {"path": "/models/tiny"},
+        "kernel": {"source": "none"},
+        "install": {"find_links": [str(index)], "pip_arguments": ["--no-index"]},
+    }
+    section = {"ssh": ssh_data(host), "engines": {"chat": engine}}
+    inventory = write_inventory(tmp_path / "hosts.yml", {host.ip: section})
+    name = os.path.relpath(script.with_suffix(""), ROOT / "deploys")
+    lock = locked.path_of("chat", tmp_path)
+
+    done = deploy(inventory, "--dry", script=name)
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert "no lock yet: this deploy makes one" in done.stdout + done.stderr and not lock.exists()
+    done = deploy(inventory, "-y", script=name)
+    said = done.stdout + done.stderr
+    assert done.returncode == 0 and f"2 packages are locked in {lock}" in said, said
+    assert "torch==2.14.0" in locked.parse(lock.read_bytes())[1]
+    assert "uv is not used" not in said
+
+    done = deploy(inventory, "-y", "--json", script=name)
+    assert done.returncode == 0 and changed(done) == {}, done.stdout
+    wheel(index, "torch", "2.14.1")
+    host.copy_in(index, str(index))
+    host.exec("sh", "-c", "rm -r /opt/sglang/venvs/*")
+    done = deploy(inventory, "-y", script=name)
+    assert done.returncode == 0, done.stdout + done.stderr
+    (info,) = host.exec("sh", "-c", "ls -d /opt/sglang/venvs/*/lib/*/*/torch-*").stdout.split()
+    assert info.endswith("torch-2.14.0.dist-info")

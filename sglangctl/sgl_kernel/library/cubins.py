@@ -8,7 +8,7 @@ import re
 import shutil
 import subprocess
 import sys
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -65,15 +65,20 @@ def tool_folder(paths: Paths | None = None) -> Path:
     return (paths or Paths()).kernel_cache / ".tools"
 
 
-def fetch_cuobjdump(python: str = sys.executable, paths: Paths | None = None) -> str:
+def fetch_cuobjdump(
+    python: str = sys.executable, paths: Paths | None = None, pip_arguments: Sequence[str] = ()
+) -> str:
     """Install the PyPI package into our tool folder, with that Python's pip; returns the program.
+
+    + pip_arguments: where it comes from; none that only `pip install` has
 
     CubinError when pip cannot (no network, no pip).
     """
     folder = tool_folder(paths)
     fresh = folder.with_name(f".tools-{os.getpid()}")
     fresh.parent.mkdir(parents=True, exist_ok=True)
-    argv = [python, "-I", "-m", "pip", "install", *PIP_OPTIONS, "--target", str(fresh), PACKAGE]
+    argv = [python, "-I", "-m", "pip", "install", *PIP_OPTIONS, "--target", str(fresh)]
+    argv += [*pip_arguments, "--", PACKAGE]
     done = build_user.run(argv, paths or Paths(), limit_s=PIP_S, filled=[fresh])
     if done.returncode != 0:
         shutil.rmtree(fresh, ignore_errors=True)
