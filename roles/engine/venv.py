@@ -320,6 +320,11 @@ def next_step(venv: Venv, kept: Sequence[str] = ()) -> Callable[[Sequence[str]],
                 "a file is another one than the lock names (an index that was changed?): compare it, "
                 "then sglang-lock --upgrade"
             )
+        if "installing" in step and venv.locked is not None and venv.locked.environment:
+            return (
+                "check install.index and the host's network access to its index; where that has other "
+                f"releases, delete {venv.lock_file}: the next deploy chooses anew"
+            )
         if "installing" in step:
             return (
                 "check install.packages, install.index and install.pip_arguments, and the host's "

@@ -56,8 +56,9 @@ def fill(wanted: Wanted, progress: Path | None, paths: Paths) -> int:
     home = paths.root / "var/cache/sglangctl/build/.cache/pip"
 
     def size() -> int:
-        new = sum(growth.size_of(folder, began) for folder in (cache, cache / "archive-v0"))
-        return new + growth.size_of(wanted.venv) + growth.size_of(home)
+        buckets = cache.iterdir() if cache.is_dir() else ()
+        new = sum(growth.size_of(bucket, began) for bucket in buckets if bucket.is_dir())
+        return new + growth.size_of(home) + (0 if new else growth.size_of(wanted.venv))
 
     with growth.written_to(progress, size):
         if wanted.requirements is not None:

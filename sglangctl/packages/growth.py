@@ -40,8 +40,9 @@ def written_to(file: Path | None, size: Callable[[], int]) -> Iterator[None]:
 
 
 def line(size: int, elapsed_s: float) -> str:
-    """`2.1 GiB, 85 MiB/s`."""
-    size = max(size, 0)
+    """`2.1 GiB, 85 MiB/s`; nothing below a megabyte."""
+    if size < 2**20:
+        return "\n"
     shown = f"{size / 2**30:.1f} GiB" if size >= 2**30 else f"{size / 2**20:.0f} MiB"
     return f"{shown}, {size / 2**20 / max(elapsed_s, 0.001):.0f} MiB/s\n"
 

@@ -219,7 +219,7 @@ def test_what_has_come_is_written_while_it_comes(
     from sglangctl.packages import growth
 
     assert growth.line(3 * 2**30, 60) == "3.0 GiB, 51 MiB/s\n"
-    assert growth.line(-1, 0) == "0 MiB, 0 MiB/s\n"
+    assert growth.line(-1, 0) == "\n"
     (tmp_path / "a/b").mkdir(parents=True)
     (tmp_path / "a/b/c").write_bytes(bytes(5))
     assert growth.size_of(tmp_path / "a") == 5
