@@ -104,17 +104,18 @@ def main(arguments: list[str]) -> int:
         folder.chmod(0o755)
         by_pip = measure(folder / "pip", pins, False)
         by_uv = measure(folder / "uv", pins, True)
-    figures = {
-        "closure": list(pins),
-        "pip": by_pip,
-        "uv": by_uv,
-        "uv_version": uv_program.VERSION,
-        "pip_over_uv": {
-            one: round(by_pip[one]["s"] / by_uv[one]["s"], 1) for one in ("cold", "warm", "next")
-        },
-        "limits": {"next_s": NEXT_S, "next_mb": NEXT_MB},
-    }
-    evidence.keep("install-engine" if engine else "install", figures, wanted)
+        figures = {
+            "closure": list(pins),
+            "pip": by_pip,
+            "uv": by_uv,
+            "uv_version": uv_program.VERSION,
+            "pip_over_uv": {
+                one: round(by_pip[one]["s"] / by_uv[one]["s"], 1)
+                for one in ("cold", "warm", "next")
+            },
+            "limits": {"next_s": NEXT_S, "next_mb": NEXT_MB},
+        }
+        evidence.keep("install-engine" if engine else "install", figures, wanted)
     good = by_uv["next"]["s"] < NEXT_S and by_uv["next"]["mb"] < NEXT_MB
     return 0 if good else 1
 

@@ -89,6 +89,7 @@ def by_uv(wanted: Wanted, requirements: Path, paths: Paths) -> int:
         raise NoUv(f"it does not know {argument}") from None
     uv = ready(wanted.pip, wanted.arguments, paths)
     paths.packages.mkdir(parents=True, exist_ok=True)
+    paths.packages.chmod(0o700)  # whoever could open uv's locks could hold them
     before = entries(wanted.venv)
     argv = [str(uv), "pip", "install", f"--python={wanted.python}", "--quiet", "--no-config"]
     argv += ["--require-hashes", "--no-build", "--link-mode=hardlink", "--no-python-downloads"]

@@ -6,6 +6,8 @@ import hashlib
 import json
 import os
 import subprocess
+import tempfile
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, cast
 
@@ -179,22 +181,10 @@ def test_uv_installs_a_lock_with_hard_links_and_without_capabilities(
     assert inodes[0] == inodes[1]
     assert host.exec("cat", "/opt/sglang/capabilities").stdout.split()[1] == "0" * 16
     assert host.exec("test", "-e", "/opt/sglang/ran", check=False).returncode != 0
-    others = [
-        "find",
-        "/opt/sglang",
-        "!",
-        "-type",
-        "l",
-        "(",
-        "!",
-        "-user",
-        "root",
-        "-o",
-        "-perm",
-        "/022",
-        ")",
-    ]
-    assert host.exec(*others).stdout == ""
+    assert host.exec("stat", "-c", "%a", "/opt/sglang/cache").stdout == "700\n"
+    loose = ["(", "!", "-user", "root", "-o", "-perm", "/022", ")"]
+    found = ["find", "/opt/sglang/venvs", "/opt/sglang/tools", "!", "-type", "l", *loose]
+    assert host.exec(*found).stdout == ""
 
 
 ONLY_PREPARED = """\
@@ -205,13 +195,19 @@ if host := desired_host("sglang"):
 """
 
 
+@pytest.fixture
+def index() -> Iterator[Path]:
+    """A folder that is on both machines, and not in /tmp, which is another one in a sandbox."""
+    with tempfile.TemporaryDirectory(dir="/srv", prefix="index-") as made:
+        Path(made).chmod(0o755)
+        yield Path(made)
+
+
 def test_a_deploy_makes_a_lock_keeps_it_and_restarts_nothing_by_it(
-    host: Host, tmp_path: Path
+    host: Host, index: Path, tmp_path: Path
 ) -> None:
     give_uv(host)
     host.exec("rm", "-f", "/etc/pip.conf")  # with an index of its own there is none
-    index = tmp_path / "index"
-    index.mkdir()
     wheel(index, "sglang", "0.5.23", "torch", content={"sglang/__init__.py": ""})
     wheel(index, "torch", "2.14.0")
     host.copy_in(index, str(index))
