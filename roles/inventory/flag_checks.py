@@ -93,7 +93,9 @@ def _check_name(name: str, report: Report, warn: Report) -> None:
     elif name not in flag_names.FLAGS:
         allowed = f"a flag that SGLang {flag_names.VERSION} has"
         found = f"the unknown flag --{name}"
-        report(where, found, allowed, closest(name, flag_names.FLAGS))
+        off = f"disable-{name[3:]}" if name.startswith("no-") else None
+        near = off if off in flag_names.FLAGS else closest(name, flag_names.FLAGS)
+        report(where, found, allowed, near)
     elif name in DEPRECATED:
         warn(where, f"the deprecated flag --{name}", DEPRECATED[name], None)
     elif name in WITHOUT_EFFECT:

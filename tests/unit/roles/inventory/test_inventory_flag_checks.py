@@ -35,6 +35,10 @@ def test_there_are_twelve_of_them_and_a_switch_without_one_is_left_out() -> None
     assert mistake("flags: {no-trust-remote-code: true}").endswith('"trust-remote-code: false"?')
 
 
+def test_a_no_flag_that_never_was_means_the_one_that_switches_off() -> None:
+    assert mistake("flags: {no-cuda-graph: true}").endswith('did you mean "disable-cuda-graph"?')
+
+
 @pytest.mark.parametrize("flag", sorted(flag_checks.RENAMED))
 def test_a_flag_that_is_gone_names_its_replacement(flag: str) -> None:
     new = flag_checks.RENAMED[flag]
