@@ -135,7 +135,8 @@ class Recorder:
         if last is None or (kind == "http" and _answer(fields) != self._answer):
             return False
         if calm:
-            return t - last < CALM_S
+            # What was seen before it served is no word about what serves: its memory, above all.
+            return t - last < CALM_S and last >= (self._startup.served_t or 0.0)
         begun = self._alarm_t if self.up and self._alarm_t is not None else 0.0
         return t - begun > LONG_S and t - last < SLOW_S
 

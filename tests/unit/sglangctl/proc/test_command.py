@@ -21,6 +21,13 @@ def test_both_streams_and_the_status() -> None:
     assert python(code) == command.Result(3, "o" * 300000, "e" * 300000)
 
 
+def test_nothing_is_coloured_or_translated() -> None:
+    """systemd 247 looks at SYSTEMD_LOG_COLOR for its own complaints, and not at SYSTEMD_COLORS."""
+    names = ("LC_ALL", "SYSTEMD_COLORS", "SYSTEMD_LOG_COLOR")
+    said = python(f"import os; print(*map(os.environ.get, {names}))").stdout
+    assert said.split() == ["C.UTF-8", "0", "0"]
+
+
 def test_bytes_that_are_no_text() -> None:
     assert python(r"import os; os.write(1, b'a\xff')").stdout == "a\\xff"
 

@@ -68,6 +68,18 @@ def test_while_it_serves_one_line_a_minute(file: Path) -> None:
     assert 9 <= len(written(file, "process")) <= 12
 
 
+def test_the_memory_of_an_engine_that_has_just_come_up_is_written(file: Path) -> None:
+    """A quick start's only sample was of its first second: 0.0 of 95.6 GiB, for a minute."""
+    made = recorder(file)
+    made.record(1.0, "gpu", gpus=[{"index": 0, "memory_used_mib": 0}])
+    made.record(9.0, "socket", port=8000, owner_pid=1, ours=True)
+    made.record(9.5, "log", data="The server is fired up and ready to roll!\n")
+    assert made.outcome == "serving"
+    for t in (12.0, 17.0, 22.0):
+        made.record(t, "gpu", gpus=[{"index": 0, "memory_used_mib": 80_000}])
+    assert [event["t"] for event in written(file, "gpu")] == [1.0, 12.0]
+
+
 def test_a_changed_answer_is_always_written(file: Path) -> None:
     made = recorder(file)
     made.record(1.0, "http", path="/health", status=None, error="ConnectionRefusedError", seconds=0)
