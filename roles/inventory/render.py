@@ -16,6 +16,7 @@ from roles.inventory import flags
 from roles.inventory.model import EngineSpec, HostSpec
 from roles.inventory.quoting import config_value, env_value, exec_line, unit_word
 from roles.inventory.shipped import TEMPLATES
+from sglangctl.state.compiled import compiled_for
 from sglangctl.state.config import EngineConfig, Fallback, HostConfig
 
 VENVS = "/opt/sglang/venvs"
@@ -115,6 +116,7 @@ def render(engine: EngineSpec, *, venv: str) -> Release:
 
 def environment(engine: EngineSpec, venv: str) -> dict[str, str]:
     """engine.env: what SGLang and its compilers need, under what the inventory says."""
+    compiled = f"{engine.cache}/{compiled_for(venv)}"
     variables = {
         # nvidia-smi counts the GPUs so; CUDA's own order is by speed.
         "CUDA_DEVICE_ORDER": "PCI_BUS_ID",
@@ -124,12 +126,13 @@ def environment(engine: EngineSpec, venv: str) -> dict[str, str]:
         "HF_HOME": f"{engine.cache}/huggingface",
         # The weights are a folder; nothing is to be looked up, or waited for, on the net.
         "HF_HUB_OFFLINE": "1",
-        "SGLANG_CACHE_DIR": f"{engine.cache}/sglang",
+        "SGLANG_CACHE_DIR": f"{compiled}/sglang",
         # Its default is below /tmp, which is private to one start.
-        "TORCHINDUCTOR_CACHE_DIR": f"{engine.cache}/inductor",
-        "TRITON_CACHE_DIR": f"{engine.cache}/triton",
-        "FLASHINFER_WORKSPACE_BASE": engine.cache,
-        "XDG_CACHE_HOME": f"{engine.cache}/.cache",
+        "TORCHINDUCTOR_CACHE_DIR": f"{compiled}/inductor",
+        "TRITON_CACHE_DIR": f"{compiled}/triton",
+        "FLASHINFER_WORKSPACE_BASE": compiled,
+        "SGLANG_DG_CACHE_DIR": f"{compiled}/.cache/deep_gemm",
+        "XDG_CACHE_HOME": f"{compiled}/.cache",
         **engine.environment,
         "HOME": engine.cache,
         "PYTHONUNBUFFERED": "1",

@@ -90,6 +90,10 @@ class Paths:
     def venvs(self) -> Path:
         return self.root / "opt/sglang/venvs"
 
+    def cache(self, name: str) -> Path:
+        """HOME of an engine: its user's, with what it compiles."""
+        return self.root / "var/cache/sglang" / checked_name(name)
+
     @property
     def tools(self) -> Path:
         """Programs that installing needs, each in a folder with its version."""

@@ -72,7 +72,7 @@ def steps(
     yield quiet(lambda: systemctl.call("daemon-reload"))
     for path in (
         paths.engine_log(name).parent,
-        paths.root / "var/cache/sglang" / name,
+        paths.cache(name),
         paths.root / f"etc/tmpfiles.d/sglang-{name}.conf",
         paths.root / f"etc/logrotate.d/sglang-{name}",
         paths.engine_state(name),

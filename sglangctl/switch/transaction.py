@@ -23,7 +23,7 @@ from sglangctl.free import disabling
 from sglangctl.free.model import Plan
 from sglangctl.proc import as_user, memory
 from sglangctl.startup.render import duration, explain
-from sglangctl.state import ownership, release, slots
+from sglangctl.state import compiled, ownership, release, slots
 from sglangctl.state.config import (
     ConfigError,
     EngineConfig,
@@ -609,6 +609,7 @@ def commit(name: str, digest: str, paths: Paths) -> None:
     release.prune(name, paths, since)
     for venv in release.unused_venvs(paths, before=since):
         shutil.rmtree(venv)
+    compiled.forget_unused(load_engine(name, paths), paths)
 
 
 def _finish_commit(name: str, paths: Paths) -> str | None:

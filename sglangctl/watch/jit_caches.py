@@ -21,6 +21,7 @@ def places(env: Mapping[str, str]) -> dict[str, str]:
         ("Inductor's cache", "TORCHINDUCTOR_CACHE_DIR", ""),
         ("SGLang's cache", "SGLANG_CACHE_DIR", ""),
         ("FlashInfer's cache", "FLASHINFER_WORKSPACE_BASE", ".cache/flashinfer"),
+        ("DeepGEMM's cache", "SGLANG_DG_CACHE_DIR", ""),
         ("tvm-ffi's cache", "XDG_CACHE_HOME", "tvm-ffi"),
     ):
         if env.get(variable, "").startswith("/"):
