@@ -28,7 +28,7 @@ html_copy_source = False
 html_show_sphinx = False
 
 USE = (
-    "walkthrough inventory hosts preflight nccl day-two operations switch readiness troubleshooting "
+    "walkthrough inventory hosts preflight nccl day-two operations monitoring switch readiness troubleshooting "
     "freeing-gpus kernel hardening"
 )
 DEVELOP = (

@@ -13,10 +13,13 @@ from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 from typing import Any
 
+import yaml
+
 from docs import effects
 from roles.inventory import environment, nccl, render, schema
 from roles.inventory.document import parse
 from roles.inventory.load import build
+from roles.monitoring.files import rules
 from sglangctl.diagnosis.causes import CAUSES, Cause
 from sglangctl.diagnosis.outcomes import OUTCOMES, PHASES
 from sglangctl.diagnosis.overrides import DOES_NOT_HELP, HELPS
@@ -96,6 +99,25 @@ def base_variables() -> str:
 
 
 _ONE_ENGINE = "hosts: {h: {engines: {name: {model: {path: /m}}}}}"
+
+
+def alerts() -> str:
+    """The table of the alerts in templates/monitoring/rules.yml."""
+    groups = yaml.safe_load(rules().content)["groups"]
+    rows = []
+    for rule in (rule for group in groups for rule in group["rules"] if "alert" in rule):
+        texts = [
+            re.sub(
+                r"\{\{ [$](?:labels[.])?(\w+)[^}]*\}\}",
+                lambda found: "N" if found[1] == "value" else found[1].upper(),
+                rule["annotations"][key],
+            )
+            for key in ("summary", "next_step")
+        ]
+        rows.append(
+            (f"`{rule['alert']}`", rule["labels"]["severity"], rule.get("for", "at once"), *texts)
+        )
+    return table(("Alert", "Severity", "After", "It says", "Next step"), rows)
 
 
 def nccl_profiles() -> str:
@@ -187,6 +209,7 @@ def overrides() -> str:
 
 
 TABLES: dict[str, Callable[[], str]] = {
+    "alerts": alerts,
     "host-keys": lambda: keys_of("host"),
     "engine-keys": lambda: keys_of("engine"),
     "kernel-keys": lambda: keys_of("engine", "kernel"),

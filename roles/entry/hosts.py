@@ -13,6 +13,7 @@ from roles.entry.project import inventory_path
 from roles.inventory.errors import InventoryError
 from roles.inventory.load import load_inventory
 from roles.inventory.model import HostEntry
+from roles.monitoring.targets import monitoring_of
 from roles.remote import asking, limits
 
 
@@ -39,13 +40,15 @@ def pyinfra_hosts(path: str | Path | None = None) -> list[tuple[str, dict[str, A
     entries = sorted(inventory.hosts, key=lambda entry: entry.name != inventory.first)
     names = {entry.name: pyinfra_name(entry) for entry in entries}
     first = names.get(inventory.first or "")
-    return [(names[one.name], {**host_data(one), "sglang_first": first}) for one in entries]
+    fleet = {"sglang_first": first, "sglang_monitoring": monitoring_of(inventory)}
+    return [(names[one.name], {**host_data(one), **fleet}) for one in entries]
 
 
 def host_data(entry: HostEntry) -> dict[str, Any]:
     """pyinfra's data of a host, with ours."""
     return {
         **entry.data,
+        "sglang_name": entry.name,
         "sglang_host": entry.spec,
         "sglang_engines": list(entry.engines),
         "sglang_mistakes": list(entry.mistakes),

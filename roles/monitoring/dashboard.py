@@ -105,7 +105,7 @@ PANELS = (
         "Answers with an error of the engine",
         "percentunit",
         ((f"engine:server_errors:ratio5m{{{CHOSEN}}}", ENGINE),),
-        description="Status 5xx among all answers. Nothing where nobody asked, or none was an error.",
+        description="Status 5xx among all answers.",
     ),
     Panel(
         "Tokens accepted from the drafter",

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from roles.host.managed import Managed, ManagedDirectory, ManagedFile
@@ -15,6 +16,7 @@ FOLDER = "/etc/prometheus/sglang"
 RULES = f"{FOLDER}/rules.yml"
 ENGINES, NODES = f"{FOLDER}/engines.json", f"{FOLDER}/nodes.json"
 DASHBOARDS = f"{FOLDER}/grafana"
+DASHBOARD = f"{DASHBOARDS}/sglang.json"
 PROVISIONING = "/etc/grafana/provisioning"
 PORT = 9090
 """Of Debian's Prometheus."""
@@ -30,9 +32,21 @@ def job(name: str, file: str) -> dict[str, Any]:
     }
 
 
-ITEMS = {
+NAMES_AS_THEY_ARE = {
+    "metric_relabel_configs": [
+        {
+            "source_labels": ["__name__"],
+            "regex": "sglang_(.+)",
+            "target_label": "__name__",
+            "replacement": "sglang:$1",
+        }
+    ]
+}
+"""To a Prometheus that asks for OpenMetrics, SGLang writes `sglang_...` for `sglang:...` (seen with 0.5.23
+and Debian 12's Prometheus 2.42); to others it does not."""
+ITEMS: Mapping[str, Sequence[Any]] = {
     "rule_files": [RULES],
-    "scrape_configs": [job("sglang", ENGINES), job("sglang-node", NODES)],
+    "scrape_configs": [{**job("sglang", ENGINES), **NAMES_AS_THEY_ARE}, job("sglang-node", NODES)],
 }
 """What prometheus.yml gets. Targets are files, which Prometheus reads again by itself."""
 
@@ -50,7 +64,7 @@ def targets(monitoring: Monitoring) -> tuple[Managed, ...]:
         ManagedDirectory(DASHBOARDS),
         ManagedFile(ENGINES, file_sd(monitoring.engines)),
         ManagedFile(NODES, file_sd(monitoring.nodes)),
-        ManagedFile(f"{DASHBOARDS}/sglang.json", dashboard.rendered()),
+        ManagedFile(DASHBOARD, dashboard.rendered()),
     )
 
 

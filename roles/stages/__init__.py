@@ -3,6 +3,7 @@
 from roles.stages.collective import collectives
 from roles.stages.desired import desired_host
 from roles.stages.existing import existing_host
+from roles.stages.monitoring import monitor
 from roles.stages.preflight_check import preflight
 from roles.stages.prepare import prepare_engines, prepare_host, prepare_kernels
 from roles.stages.readiness import verify, wait_until_serving
@@ -16,6 +17,7 @@ __all__ = [
     "collectives",
     "desired_host",
     "existing_host",
+    "monitor",
     "nothing_to_do",
     "preflight",
     "prepare_engines",

@@ -15,6 +15,8 @@ from pyinfra.context import host, state
 
 from roles.inventory.errors import Need
 from roles.inventory.model import EngineSpec, HostSpec
+from roles.monitoring.operations import asked_for
+from roles.monitoring.targets import Monitoring
 from roles.remote.failing import contained, fail_host, say
 from roles.remote.snapshot import snapshot
 from roles.stages.fitness import NO_ENGINE, host_is_fit, inventory_is_right
@@ -27,6 +29,7 @@ NEEDS = {
     "remove": Need.HOST,
     "verify": Need.ENGINES,
     "collective": Need.ENGINES,
+    "monitoring": Need.ENGINES,
 }
 """Deploy -> what it needs of the inventory."""
 
@@ -42,6 +45,10 @@ class ExistingHost:
     """The engines, where the deploy needs what they are."""
     sudo: bool = False
     """As in DesiredHost."""
+    monitoring: Monitoring | None = None
+    """What the fleet's Prometheus is told (roles/monitoring/targets.py), where the deploy is for that."""
+    here: bool = False
+    """It is on this host."""
 
     def each(self) -> Iterator[str]:
         """The engines' names, so that pyinfra keeps the order of operations in a loop."""
@@ -55,6 +62,8 @@ class ExistingHost:
     @cached_property
     def request(self) -> dict[str, Any]:
         """What the probe is asked for: the host's own configuration says what its engines are."""
+        if self.deploy == "monitoring":
+            return asked_for(self.monitoring, self.here)
         if self.deploy == "rollback":
             return {"plan": list(self.names)}  # what a switch would end first
         return {self.deploy: list(self.names)} if self.deploy in ("stop", "remove") else {}
@@ -76,13 +85,16 @@ def existing_host(deploy: str) -> ExistingHost | None:
         except Unusable as error:
             fail_host(f"--data engine: {error}")
             return None
-    if not names and need >= Need.ENGINES:
+    if not names and deploy in ("verify", "collective"):
         say(state.inventory.get_host(host.name), NO_ENGINE)
         return None
+    monitoring: Monitoring | None = host.data.get("sglang_monitoring")
     found = ExistingHost(
         deploy,
         names,
         spec.engines if isinstance(spec, HostSpec) else (),
         bool(host.data.get("_sudo")),
+        monitoring if deploy == "monitoring" else None,
+        bool(monitoring and monitoring.prometheus == host.data.get("sglang_name")),
     )
     return found if host_is_fit(snapshot(found.request), deploy) else None

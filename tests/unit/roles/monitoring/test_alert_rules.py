@@ -188,7 +188,11 @@ CASES = {
     ),
     "SglangDrafterDoesNotHelp": Case(
         drafter("1x30", "0+100x30"),
-        (drafter("2.5x30", "0+100x30"), drafter("0x30", "5x30")),
+        (
+            drafter("2.5x30", "0+100x30"),
+            drafter("1x30", "5x30"),  # nobody asks
+            drafter("0x30", "0+100x30"),  # what an engine without a drafter says
+        ),
         OF_ENGINE,
         "the drafter of chat on g1 is accepted 1.00 tokens at a time: it costs more than it gives",
         "is it the drafter of this model, with the right algorithm? Else drafter: null",
