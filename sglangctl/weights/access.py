@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import pwd
 import shlex
@@ -10,6 +11,9 @@ from pathlib import Path
 from sglangctl.diagnosis.finding import FAIL, Finding
 from sglangctl.util.terminal import escaped
 from sglangctl.weights.safetensors import shown
+
+NO_FILE = (errno.EISDIR, errno.EINVAL)
+"""A folder, a pipe or a device by the name of a file."""
 
 
 def refusal(path: Path, error: OSError) -> Finding:
@@ -42,7 +46,8 @@ def refusal(path: Path, error: OSError) -> Finding:
         )
     if isinstance(error, FileNotFoundError):
         return Finding("weights-missing", FAIL, f"{text} is missing", "download that file again")
-    return Finding("weights-unreadable", FAIL, f"{text}: {error.strerror or error}", "dmesg | tail")
+    fix = "move it away, and download that file again" if error.errno in NO_FILE else "dmesg | tail"
+    return Finding("weights-unreadable", FAIL, f"{text}: {error.strerror or error}", fix)
 
 
 def closed_part(path: Path) -> str:
@@ -50,7 +55,7 @@ def closed_part(path: Path) -> str:
     part = _parted(path)
     if part == path:
         mode = f"mode {os.stat(path).st_mode & 0o7777:04o}" if os.path.exists(path) else "its mode"
-        return f"{mode} of the file"
+        return f"{mode} of the {'folder' if os.path.isdir(path) else 'file'}"
     return f"the folder {shown(str(part))} is closed to that user"
 
 

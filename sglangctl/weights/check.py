@@ -109,7 +109,7 @@ def _no_folder(folder: Path, error: OSError) -> Finding:
 def _config(contents: Contents, model: Model) -> dict[str, Any]:
     findings, data = model.findings, _data(contents, "config.json", model.findings)
     if data is not None and len(data) <= LARGEST_CONFIG:
-        model.config = data.decode(json.detect_encoding(data), "replace")
+        model.config = data.decode("utf-8", "replace")
     config = _object("config.json", data, findings)
     if config is None:
         if "config.json" not in contents.names:
@@ -146,9 +146,12 @@ def _object(name: str, data: bytes | None, findings: list[Finding]) -> dict[str,
     if data is None:
         return None
     try:
-        document = json.loads(data)
+        # As engines read them: not with the mark of an editor before it, nor in UTF-16.
+        document = json.loads(data.decode("utf-8"))
     except (ValueError, RecursionError):
-        said = "is empty" if not data else "is incomplete or not JSON"
+        said = "is empty" if not data else "is incomplete, or not JSON in UTF-8"
+        if data.startswith(safetensors.POINTER):
+            said = "is a Git LFS pointer, not the file: git lfs pull"
         findings.append(Finding("weights-corrupt", FAIL, f"{name} {said}", AGAIN))
         return None
     if not isinstance(document, dict):

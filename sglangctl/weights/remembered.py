@@ -14,7 +14,7 @@ from sglangctl.state.files import write_atomic
 from sglangctl.state.paths import Paths
 from sglangctl.util.values import mapping
 
-VERSION = 2
+VERSION = 3
 """Of the checks: another number, and everything is read again."""
 LARGEST = 8 * 1024 * 1024
 

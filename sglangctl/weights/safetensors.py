@@ -14,6 +14,8 @@ from collections import Counter
 from dataclasses import dataclass
 from typing import Any
 
+POINTER = b"version https://git-lfs"
+"""Begins what Git leaves in the place of a large file that was not fetched."""
 LARGEST_HEADER = 32 * 1024 * 1024
 """Bytes. The library takes 100 MB; the largest known model (91,000 tensors, DeepSeek-V3) would
 need 12 MiB if all of it lay in one file, and what is parsed takes ten times that in memory."""
@@ -112,7 +114,7 @@ def _whole(descriptor: int, length: int) -> bytes:
 
 
 def _not_a_header(first: bytes, length: int) -> str:
-    if first.startswith(b"version https://git-lfs"):
+    if first.startswith(POINTER):
         return "it is a Git LFS pointer, not the weights: git lfs pull, or download the file again"
     if first.lstrip().lower().startswith((b"<!doctype", b"<html", b"{")):
         return "it begins with text: an error page was downloaded, not the weights"

@@ -123,6 +123,29 @@ def test_small_files(folder: Path, file: str, text: str | None, id_: str) -> Non
     assert id_ in said(check(folder))
 
 
+@pytest.mark.parametrize("encoding", ["utf-8-sig", "utf-16", "utf-32"])
+@pytest.mark.parametrize("name", ["config.json", "tokenizer_config.json"])
+def test_a_small_file_that_an_editor_wrote_in_another_encoding(
+    folder: Path, name: str, encoding: str
+) -> None:
+    """transformers reads UTF-8, and refuses the mark before it."""
+    text = (folder / name).read_text()
+    (folder / name).write_text(text, encoding)
+    assert f"{name} is incomplete, or not JSON in UTF-8" in said(check(folder))["weights-corrupt"]
+
+
+def test_what_is_there_in_the_place_of_a_file_is_named(folder: Path) -> None:
+    (folder / "tokenizer.json").write_text(
+        "version https://git-lfs.github.com/spec/v1\noid sha256:0\n"
+    )
+    assert "Git LFS pointer" in said(check(folder))["weights-corrupt"]
+    shard = folder / "model-00002-of-00003.safetensors"
+    shard.unlink()
+    shard.mkdir()
+    (found,) = [one for one in check(folder).findings if one.id == "weights-unreadable"]
+    assert found.fix == "move it away, and download that file again"
+
+
 def test_a_drafter_needs_no_tokenizer(folder: Path) -> None:
     (folder / "tokenizer.json").unlink()
     assert check(folder, tokenizer=False).complete
