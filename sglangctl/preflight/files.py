@@ -13,6 +13,8 @@ from sglangctl.state.config import EngineConfig
 from sglangctl.util.values import mapping
 from sglangctl.weights.access import closed_part
 
+CLOSED = "is closed to that user"
+SHIP = "let that user read it, or ship a file of the controller instead: `{file: ...}`"
 LIMIT_S = 30.0
 """For all of them; on a network's file system each takes a moment."""
 
@@ -34,7 +36,7 @@ def look(engine: EngineConfig, user: str) -> Iterator[Finding]:
                 "flag-file",
                 FAIL,
                 f"{path}, which a flag names, {reason}",
-                "put it there, or correct the flag in the inventory",
+                SHIP if CLOSED in reason else "put it there, or correct the flag in the inventory",
             )
 
 
@@ -48,4 +50,4 @@ def _closed(path: str) -> str | None:
         pass
     except OSError as error:
         return f"is not there ({error.strerror})"
-    return f"is closed to that user: {closed_part(Path(path))}"
+    return f"{CLOSED}: {closed_part(Path(path))}"

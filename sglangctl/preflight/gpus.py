@@ -24,6 +24,8 @@ LOWEST_CAPABILITY = 7.5
 OF_HARDWARE = frozenset([48, 62, 63, 64, 74, 79, 92, 94, 95, 119, 120, 121, 140, 143, 154])
 """Xids after which a GPU, its memory or its link may not be sound (NVIDIA's Xid catalogue); others
 mostly tell of a program's fault."""
+NO_DRIVER = "no NVIDIA driver"
+"""NVML's library is not there, and nvidia-smi does not list GPUs either."""
 MISMATCH = ("driver/library version mismatch", "error 18")
 
 
@@ -37,6 +39,14 @@ def look(engine: EngineConfig, facts: Mapping[str, Any]) -> Iterator[Finding]:
         if any(sign in why.lower() for sign in MISMATCH):
             fix = "reboot, or unload and load the nvidia kernel modules"
             yield finding("driver-mismatch", FAIL, f"the driver does not answer: {why}", fix)
+        elif NO_DRIVER in why:
+            yield finding(
+                "gpus-unknown",
+                WARN,
+                f"the engine needs GPUs, and none can be seen: {why}",
+                "install NVIDIA's driver, or set `flags: {device: cpu}`",
+                _driver(engine),
+            )
         else:
             yield finding("gpus-unknown", INFO, f"the GPUs were not checked: {why}")
         return
@@ -87,7 +97,7 @@ def kind(engine: EngineConfig, chosen: Sequence[Mapping[str, Any]]) -> Iterator[
     """The driver against CUDA, and the compute capability."""
     drivers = {driver for gpu in chosen if (driver := text(gpu.get("driver")))}
     since13 = parts(engine.version) >= CUDA13_SINCE
-    lowest = CUDA13_DRIVER if since13 else CUDA12_DRIVER
+    lowest = _lowest(engine)
     for driver in sorted(drivers):
         if parts(driver) < lowest:
             yield finding(
@@ -96,7 +106,7 @@ def kind(engine: EngineConfig, chosen: Sequence[Mapping[str, Any]]) -> Iterator[
                 f"the driver is {driver}, and SGLang {engine.version} has a torch for CUDA "
                 f"{13 if since13 else 12}",
                 "install a newer driver, and reboot",
-                f"{'.'.join(map(str, lowest))} or newer",
+                _driver(engine),
             )
     for gpu in chosen:
         capability = number(_number(gpu.get("compute_capability")))
@@ -115,6 +125,14 @@ def kind(engine: EngineConfig, chosen: Sequence[Mapping[str, Any]]) -> Iterator[
                 f"GPU {gpu.get('index')} cannot be read: {gpu['error']}",
                 "dmesg | grep -i xid; then reset it or reboot",
             )
+
+
+def _lowest(engine: EngineConfig) -> tuple[int, ...]:
+    return CUDA13_DRIVER if parts(engine.version) >= CUDA13_SINCE else CUDA12_DRIVER
+
+
+def _driver(engine: EngineConfig) -> str:
+    return f"{'.'.join(map(str, _lowest(engine)))} or newer"
 
 
 def order(

@@ -18,7 +18,9 @@ needs_root = pytest.mark.skipif(os.geteuid() != 0, reason="looks as another user
 
 def looked_at(user: str, *paths: Path) -> list[str]:
     engine = replace(ENGINE, preflight=Preflight(files=tuple(map(str, paths))))
-    return [f"{one.level} {one.seen}" for one in files.look(engine, user)]
+    found = list(files.look(engine, user))
+    assert all((one.fix == files.SHIP) is (files.CLOSED in one.seen) for one in found)
+    return [f"{one.level} {one.seen}" for one in found]
 
 
 @needs_root

@@ -82,6 +82,13 @@ def test_a_driver_that_was_upgraded_under_its_module() -> None:
     assert levels(gpus.look(NEW, {"gpus": None})) == {"gpus-unknown": "info"}
 
 
+def test_a_host_without_a_driver() -> None:
+    why = "libnvidia-ml.so.1 is not installed: no NVIDIA driver; nvidia-smi: not installed"
+    (found,) = gpus.look(NEW, {"gpus": None, "reasons": {"gpus": why}})
+    assert (found.id, found.level, found.needed) == ("gpus-unknown", "warn", "580 or newer")
+    assert "device: cpu" in found.fix
+
+
 @pytest.mark.parametrize(
     ("state", "wanted"),
     [
@@ -233,7 +240,8 @@ def test_a_drafter_is_read_from_its_folder(tmp_path: Path) -> None:
 
     assert levels(drafter.look(engine, *both())) == {"drafter-shape": "fail"}
     deep = '{"a":' * 500 + "{}" + "}" * 500
-    for broken, known in (("{", {}), ("", {}), ("[]", {}), ("\ufeff" + deep, json.loads(deep))):
+    cases = (("{", {}), ("", {}), ("[]", {}), ("\ufeff{}", {}), (deep, json.loads(deep)))
+    for broken, known in cases:
         (tmp_path / "draft/config.json").write_text(broken, encoding="utf-8")
         assert both() == [TARGET, known]
         assert levels(drafter.look(engine, *both())) == {}
