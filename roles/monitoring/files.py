@@ -59,7 +59,6 @@ def rules() -> ManagedFile:
 def targets(monitoring: Monitoring) -> tuple[Managed, ...]:
     """What is asked, and the dashboard, for a Grafana anywhere."""
     return (
-        ManagedDirectory("/etc/prometheus"),
         ManagedDirectory(FOLDER),
         ManagedDirectory(DASHBOARDS),
         ManagedFile(ENGINES, file_sd(monitoring.engines)),

@@ -34,10 +34,11 @@ INSTALL = (
 )
 INSTALL_S = 1200.0
 SWAP = """
-umask 022
+umask 077
 beside="$(dirname -- "$1")/.$(basename -- "$1").new"
-base64 -d >"$beside" || exit 1
-if [ -e "$1" ]; then chown --reference="$1" "$beside" && chmod --reference="$1" "$beside" || exit 1; fi
+rm -f -- "$beside"; base64 -d >"$beside" || exit 1
+if [ -e "$1" ]; then chown --reference="$1" "$beside" && chmod --reference="$1" "$beside" || exit 1
+else chmod 0644 "$beside" || exit 1; fi
 if promtool check "$2" "$beside" && sync "$beside" && mv -T -- "$beside" "$1"; then exit 0; fi
 rm -f -- "$beside"; exit 1
 """

@@ -121,8 +121,9 @@ def way_back(failure: Failure, down: Sequence[str]) -> str:
         return f"none is needed; {allowed}, then: {deploy}"
     if again or (failure.deploy == "rollback" and not failure.touched):
         return f"again: {deploy}"
-    if not failure.touched or failure.deploy == "collective":
-        # All-reduces change nothing, and their engines are down because they have to be.
+    if not failure.touched or failure.deploy in ("collective", "monitoring"):
+        # All-reduces change nothing, and their engines are down because they have to be. Monitoring
+        # touches no engine.
         return f"none is needed; fix it, then: {deploy}"
     if failure.engines is None:
         return f"look at it when it answers: {DEPLOY.format('verify', failure.host)}"

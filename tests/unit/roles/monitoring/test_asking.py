@@ -100,8 +100,10 @@ def test_a_file_is_put_in_place_once_promtool_took_it(tmp_path: Path) -> None:
     check = 'test "$1 $2" = "check config" && grep -q new "$3"'
     assert swapped(tmp_path, check, "new").returncode == 0
     assert file.read_text() == "new" and file.stat().st_mode & 0o777 == 0o644
-    file.chmod(0o640)
-    assert swapped(tmp_path, check, "new too").returncode == 0
+    file.chmod(0o640)  # a password is in it
+    seen = 'stat -c %a "$3" >"${3%/*}/seen"; '
+    assert swapped(tmp_path, seen + check, "new too").returncode == 0
+    assert (tmp_path / "seen").read_text() == "640\n"
     assert file.read_text() == "new too" and file.stat().st_mode & 0o777 == 0o640
 
 

@@ -104,10 +104,11 @@ def test_the_way_back() -> None:
     assert "deploys/stop.py --limit gpu1" in told(replace(FAILED, deploy="stop"))[2]
 
 
-def test_all_reduces_that_fail_take_no_release_back() -> None:
-    stopped = replace(FAILED, deploy="collective", engines=engine(active="inactive"))
+@pytest.mark.parametrize("deploy", ["collective", "monitoring"])
+def test_what_touches_no_engine_takes_no_release_back(deploy: str) -> None:
+    stopped = replace(FAILED, deploy=deploy, engines=engine(active="inactive"))
     way = told(replace(stopped, before=["chat"]))[2]
-    assert "none is needed; fix it, then: " in way and "deploys/collective.py" in way
+    assert "none is needed; fix it, then: " in way and f"deploys/{deploy}.py" in way
 
 
 def test_the_way_back_of_one_engine_leaves_the_others_alone() -> None:
