@@ -1,8 +1,9 @@
 """How long an environment takes, by uv and by pip, from one lock; and what a second one takes.
 
 python3 -m benchmarks.install [--engine] [--evidence]: as root, on a machine that reaches an index.
---engine: the whole of SGLang (220 packages, 8 GB); without it a small closure (see SMALL). Each way is measured cold (nothing was ever downloaded) and warm (a second environment of the
-same lock); `next` is the next release: the same packages but one.
+--engine: the whole of SGLang (220 packages, 8 GB); without it a small closure (see SMALL). Each way is
+measured cold (nothing was ever downloaded) and warm (a second environment of the same lock); `next` is
+the next release: the same packages but one.
 """
 
 from __future__ import annotations
@@ -87,7 +88,7 @@ def measure(root: Path, pins: tuple[str, ...], by_uv: bool) -> dict[str, Any]:
         file = root / f"{changed}.txt"
         file.write_text(locking.chosen(Install("python3", (*pins, changed))), encoding="utf-8")
         locks.append(file)
-    found: dict[str, Any] = {"packages": locks[0].read_text().count("==")}
+    found: dict[str, Any] = {}
     for name, lock in (("cold", locks[0]), ("warm", locks[0]), ("next", locks[1])):
         found[name] = measured(paths, name, lock, by_uv)
         print(f"{'uv' if by_uv else 'pip'} {name}: {found[name]}", file=sys.stderr, flush=True)
