@@ -83,7 +83,11 @@ def one(name: str, install: Install, folder: Path, upgrade: bool, build: bool) -
     path = locked.path_of(name, folder)
     pins, old = locked.found_in(path)
     if pins == list(install.packages) and not upgrade:
-        return f"{path}: {len(old)} packages, as before"
+        own = locked.environment_of(path.read_bytes()) is not None
+        more = (
+            " (a deploy chose them; --upgrade chooses for every host, and restarts)" if own else ""
+        )
+        return f"{path}: {len(old)} packages, as before{more}"
     keep(path, install, chosen(install, path if old and not upgrade else None, build))
     _, new = locked.found_in(path)
     return "\n".join([f"{path}: {len(new)} packages", *(f"  {line}" for line in changed(old, new))])

@@ -75,6 +75,19 @@ def test_a_lock_stays_until_it_is_upgraded(
     assert "torch 2.14.0 -> 2.14.1" in capsys.readouterr().out
 
 
+def test_a_lock_that_a_deploy_made_stays_until_it_is_upgraded(
+    inventory: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert lock.main([str(inventory)]) == 0
+    path = locked.path_of("chat", inventory.parent)
+    requirements = path.read_text().split("\n", 2)[2]
+    path.write_bytes(locked.written(["sglang==0.5.23"], requirements, "a" * 64))
+    assert lock.main([str(inventory)]) == 0
+    assert "a deploy chose them; --upgrade" in capsys.readouterr().out
+    assert lock.main(["--upgrade", str(inventory)]) == 0
+    assert locked.environment_of(path.read_bytes()) is None
+
+
 def test_another_pin_keeps_what_it_does_not_touch(inventory: Path) -> None:
     assert lock.main([str(inventory)]) == 0
     index = inventory.parent / "index"
