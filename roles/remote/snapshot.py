@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, cast
 
 import gevent
 from paramiko import SSHException
@@ -18,7 +18,7 @@ from pyinfra.api.arguments import CONNECTOR_ARGUMENT_KEYS, pop_global_arguments
 from pyinfra.api.command import QuoteString
 from pyinfra.api.exceptions import FactProcessError
 from pyinfra.connectors.util import CommandOutput
-from pyinfra.context import host, state
+from pyinfra.context import ctx_config, host, state
 from typing_extensions import override
 
 from roles.remote import program, shape
@@ -36,6 +36,8 @@ RUNS = "program_runs"
 """In the document: whether this version of the program is on the host and starts."""
 CHANGED = "changed_since"
 """Beside the documents: this run changed the host after the first one."""
+STDIN = "_stdin"
+"""pyinfra's name of what a command reads: another for each host."""
 SHOWN = 5
 """Last lines of an error that is shown as it is."""
 NO_TERMINAL = "sudo on this host wants a terminal: remove `Defaults requiretty` there"
@@ -171,7 +173,7 @@ def read(from_input: bool = False, stdin: str = "") -> JSON | None:
 def run(command: StringCommand, stdin: str) -> tuple[bool, CommandOutput]:
     """Run a command with the arguments (sudo, ...) that pyinfra would give to a fact."""
     given: dict[str, Any] = dict(host.current_op_global_arguments or {})
-    given.update(_timeout=FACT_S, **({"_stdin": Input([stdin])} if stdin else {}))
+    given.update(_timeout=FACT_S, **({STDIN: Input([stdin])} if stdin else {}))
     return host.run_shell_command(
         command,
         print_output=state.print_fact_output,
@@ -180,11 +182,25 @@ def run(command: StringCommand, stdin: str) -> tuple[bool, CommandOutput]:
     )
 
 
+ARGUMENTS: dict[str, dict[str, Any]] = {}
+"""By all that they come from. pyinfra looks their types up anew for each host, and most hosts of a fleet
+have the same ones."""
+
+
 def for_connector(state: State, target: Host, given: dict[str, Any]) -> dict[str, Any]:
     """`given`, and what else (sudo, ...) a command of this host gets from the inventory."""
-    found, _ = pop_global_arguments(state, target, given)
-    arguments: dict[str, Any] = dict(found)
-    return {key: arguments[key] for key in CONNECTOR_ARGUMENT_KEYS if key in arguments}
+    own = {key: value for key, value in given.items() if key == STDIN}
+    asked = {key: value for key, value in given.items() if key != STDIN}
+    config = ctx_config.get() if ctx_config.isset() else state.config
+    data = target.data.dict()
+    settings = {key: data[key] for key in CONNECTOR_ARGUMENT_KEYS if key in data}
+    known = repr(
+        (settings, asked, target.current_deploy_kwargs, cast("Any", config).get_current_state())
+    )
+    if known not in ARGUMENTS:
+        found: dict[str, Any] = dict(pop_global_arguments(state, target, asked)[0])
+        ARGUMENTS[known] = {key: found[key] for key in CONNECTOR_ARGUMENT_KEYS if key in found}
+    return {**ARGUMENTS[known], **own}
 
 
 def is_damaged(output: CommandOutput) -> bool:

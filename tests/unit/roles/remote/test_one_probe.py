@@ -90,3 +90,21 @@ def test_what_the_program_itself_refuses_is_no_damage(
     state.is_executing = False
     assert snapshot.snapshot({"nonsense": 1}) is None
     assert "unknown key 'nonsense'" in failing.MESSAGES["@local"][0]
+
+
+def test_each_host_gets_its_own_settings_and_its_own_input(state: State) -> None:
+    (host,) = state.inventory
+
+    def arguments(text: str) -> dict[str, Any]:
+        return snapshot.for_connector(state, host, {"_timeout": 5, "_stdin": [text]})
+
+    plain = arguments("one")
+    assert (plain["_stdin"], plain["_timeout"], plain["_sudo"]) == (["one"], 5, False)
+    assert arguments("two")["_stdin"] == ["two"]
+    host.data._sudo = True
+    assert arguments("one")["_sudo"] is True
+    host.data._sudo = False
+    state.config.SUDO = True
+    assert arguments("one") == plain
+    del host.data.override_datas["_sudo"]
+    assert arguments("one")["_sudo"] is True
