@@ -130,7 +130,8 @@ def judge(
                 "name a folder in `environment` that this user can reach in the unit's sandbox",
             )
     version = text(said.get("version", {}).get("version"))
-    if version and engine.version and version != engine.version:
+    # A build of one's own has a local part (0.5.23+cu130), which pip's == leaves out too.
+    if version and engine.version and version.partition("+")[0] != engine.version.partition("+")[0]:
         yield finding(
             "engine-version",
             WARN,

@@ -203,6 +203,7 @@ def test_another_version_is_a_warning_and_a_closed_cache_a_failure() -> None:
         {"step": "version", "version": "0.5.22"}, {"step": "caches", "closed": ["/var/cache/x"]}
     )
     assert found["engine-version"].level == "warn" and "0.5.22" in found["engine-version"].seen
+    assert "engine-version" not in said({"step": "version", "version": "0.5.23+cu130"})
     assert "chown sglang /var/cache/x" in found["cache-not-writable"].fix
 
 
