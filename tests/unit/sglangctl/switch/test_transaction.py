@@ -481,6 +481,17 @@ def test_parser_and_imports_are_asked_where_no_gate_shows_them(
     assert asked == ([NEW] if asks else [])
 
 
+@pytest.mark.parametrize("asks", [True, False])
+def test_a_detached_switch_knows_that_nobody_has_asked(
+    machine: Machine, monkeypatch: pytest.MonkeyPatch, asks: bool
+) -> None:
+    begun: list[list[str]] = []
+    monkeypatch.setattr(transaction.switch_unit, "start", lambda *given: begun.append(given[3]))
+    wanted = Wanted("tiny", NEW, ask=asking(machine, []) if asks else None)
+    transaction.detach(wanted, "t", machine.paths)
+    assert ("--unproven" in begun[0]) is asks
+
+
 def test_a_fallback_is_tried_at_the_gate_as_well(machine: Machine) -> None:
     wanted = with_fallbacks(machine, "slot")
     machine.gated, machine.cause = True, "gpu-out-of-memory"
