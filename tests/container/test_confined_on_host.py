@@ -81,7 +81,8 @@ def command_line(venv: engine_venv.Venv, monkeypatch: pytest.MonkeyPatch) -> str
     return lines[0]
 
 
-def give_uv(host: Host) -> None:
+@pytest.fixture(scope="module")
+def uv_there(host: Host) -> None:
     """uv where a host has it, that says with which capabilities it runs."""
     program = f"/opt/sglang/tools/uv-{uv_program.VERSION}/uv"
     host.copy_in(Path(uv.find_uv_bin()), f"{program}.real", mode=0o755)
@@ -147,6 +148,7 @@ def test_a_source_package_is_built_and_installed_without_root(
     host.exec("test", "-s", "/var/lib/sglangctl/.users/sglang-build")
 
 
+@pytest.mark.usefixtures("uv_there")
 def test_uv_installs_a_lock_with_hard_links_and_without_capabilities(
     host: Host, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
@@ -157,7 +159,6 @@ def test_uv_installs_a_lock_with_hard_links_and_without_capabilities(
     }
     file = wheel(tmp_path, "sglang", "0.5.23", content=content)
     host.copy_in(file.read_bytes(), f"/srv/locked/{file.name}", mode=0o644)
-    give_uv(host)
     digest = hashlib.sha256(file.read_bytes()).hexdigest()
     pins = ("sglang==0.5.23",)
     text = locked.written(pins, f"sglang==0.5.23 \\\n    --hash=sha256:{digest}\n")
@@ -203,10 +204,10 @@ def index() -> Iterator[Path]:
         yield Path(made)
 
 
+@pytest.mark.usefixtures("uv_there")
 def test_a_deploy_makes_a_lock_keeps_it_and_restarts_nothing_by_it(
     host: Host, index: Path, tmp_path: Path
 ) -> None:
-    give_uv(host)
     host.exec("rm", "-f", "/etc/pip.conf")  # with an index of its own there is none
     wheel(index, "sglang", "0.5.23", "torch", content={"sglang/__init__.py": ""})
     wheel(index, "torch", "2.14.0")
@@ -223,12 +224,10 @@ def test_a_deploy_makes_a_lock_keeps_it_and_restarts_nothing_by_it(
     name = os.path.relpath(script.with_suffix(""), ROOT / "deploys")
     lock = locked.path_of("chat", tmp_path)
 
-    done = deploy(inventory, "--dry", script=name)
-    assert done.returncode == 0, done.stdout + done.stderr
-    assert "no lock yet: this deploy makes one" in done.stdout + done.stderr and not lock.exists()
     done = deploy(inventory, "-y", script=name)
     said = done.stdout + done.stderr
     assert done.returncode == 0 and f"2 packages are locked in {lock}" in said, said
+    assert "no lock yet: this deploy makes one" in said
     assert "torch==2.14.0" in locked.parse(lock.read_bytes())[1]
     assert "uv is not used" not in said
 
