@@ -70,7 +70,7 @@ def reasons_of(engine: DesiredEngine, facts: JSON, changed: Sequence[Change]) ->
     found = values(changed)
     file = engine.live_files["manifest.json"]
     found = [*of_manifest(facts["files"].get(file.path) or {}, file.content), *found]
-    told = [one for one in found if not one.startswith(FOLLOWS)]
+    told = [one for one in found if not FOLLOWS.match(one)]
     if releases(facts, engine.name).get("current") == engine.release.digest:
         return [f"edited by hand: {one}" if "missing" not in one else one for one in told or found]
     return told or found

@@ -19,8 +19,11 @@ WIDTH = 60
 MOST = 20
 """Packages with another version that are named; a new SGLang may bring a hundred."""
 FEW = 4
-FOLLOWS = ("RequiresMountsFor ", "ExecStart - -> -", "PATH /opt/sglang/venvs/")
-"""Settings that follow from other values: they are no reason beside those."""
+FOLLOWS = re.compile(
+    r"RequiresMountsFor |ExecStart - -> -|PATH /opt/sglang/venvs/"
+    r"|\w+ /var/cache/sglang/\S+ -> /var/cache/sglang/"  # of the environment that compiles
+)
+"""Begins what follows from other values: it is no reason beside those."""
 
 
 def values(changes: Sequence[Change]) -> list[str]:
