@@ -76,6 +76,7 @@ COMMANDS = (
     Command("prune-programs", "delete unused versions of this", operator=False),
     Command("confine", "run code of others with a user's rights", operator=False),
     Command("fill", "install packages into a new environment", operator=False, os_error=1),
+    Command("compiled", "what an engine has compiled, between hosts", operator=False),
     Command("remove", "remove an engine", operator=False, os_error=1),
 )
 

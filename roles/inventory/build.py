@@ -12,6 +12,7 @@ from roles.inventory import pins as pinning
 from roles.inventory.errors import Path
 from roles.inventory.locked import Locked
 from roles.inventory.model import (
+    CompileCache,
     EngineSpec,
     Install,
     Kernel,
@@ -119,6 +120,7 @@ def build_engine(
         was=engine.get("was"),
         cutover=engine["cutover"],
         warm_page_cache=engine["warm_page_cache"],
+        compile_cache=CompileCache(engine["compile_cache"]["share"]),
         readiness=Readiness(**readiness),
         limits=Limits(**{key: float(value) for key, value in limits.items()}),
         preflight=Preflight(

@@ -132,6 +132,14 @@ class Kernel:
         return {key: value for key, value in found.items() if value}
 
 
+@dataclass(frozen=True)
+class CompileCache:
+    """What becomes of what the engine compiles."""
+
+    share: bool = False
+    """It goes to other hosts of the same key."""
+
+
 def state_of(name: str) -> str:
     """An engine's folder of releases, starts and links on the host."""
     return f"/var/lib/sglangctl/{name}"
@@ -175,6 +183,7 @@ class EngineSpec:
     limits: Limits
     preflight: Preflight
     hardening: Literal["baseline", "strict"]
+    compile_cache: CompileCache = CompileCache()
     user_is_named: bool = True
     """By the inventory; else `user` is the engine's own, and what runs may have another."""
     fallbacks: Mapping[str, EngineSpec] = field(default_factory=dict)

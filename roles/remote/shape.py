@@ -239,6 +239,18 @@ PREFLIGHT = jsonschema.Draft202012Validator(_object("findings", findings=_list(_
 """Of `sglangctl preflight --json`."""
 KERNEL = jsonschema.Draft202012Validator(_KERNEL)
 """Of `sglangctl kernel survey`."""
+COMPILED = jsonschema.Draft202012Validator(
+    _object(
+        "v key files",
+        v={"const": 1},
+        key={"type": "string", "pattern": "^[0-9a-f]{24}\\Z"},
+        files=_COUNT,
+        bytes=_COUNT,
+        sha256={"type": "string", "pattern": "^[0-9a-f]{64}\\Z"},
+        inputs={"type": "object"},
+    )
+)
+"""Of `sglangctl compiled`."""
 VERIFY = jsonschema.Draft202012Validator(_object("v verify", v={"const": 1}, verify=_VERIFY))
 """Of `sglangctl verify --json`."""
 STATUS = jsonschema.Draft202012Validator(_object("status", status=_list(_STATUS)))

@@ -7,6 +7,7 @@ from typing import cast
 
 from pyinfra.context import host
 
+from roles.stages.compiled import bring_compiled, keep_compiled
 from roles.stages.desired import DesiredHost
 from roles.stages.readiness import wait_until_serving
 from roles.stages.switch import switch_engines
@@ -15,6 +16,7 @@ from roles.switch.rollout import first_is_ready
 
 Stage = Callable[[DesiredHost], None]
 switch, prove = cast("Stage", switch_engines), cast("Stage", wait_until_serving)
+bring, harvest = cast("Stage", bring_compiled), cast("Stage", keep_compiled)
 """pyinfra's decorator does not say what it returns."""
 
 
@@ -30,8 +32,7 @@ def roll_out(desired: DesiredHost) -> None:
     """
     first = host.data.get("sglang_first")
     if first == host.name:
-        switch(desired)
-        prove(desired)
+        start(desired)
     if first is not None:
         first_is_ready(
             name=f"{first} is ready",
@@ -40,5 +41,17 @@ def roll_out(desired: DesiredHost) -> None:
             request=desired.request,
         )
     if first != host.name:
-        switch(desired)
-        prove(desired)
+        start(desired)
+
+
+def start(desired: DesiredHost) -> None:
+    """
+    Switch a host's engines and follow them until they serve; what they compile is shared where the
+    inventory says so.
+
+    + desired: the host
+    """
+    bring(desired)
+    switch(desired)
+    prove(desired)
+    harvest(desired)

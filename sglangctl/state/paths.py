@@ -109,6 +109,11 @@ class Paths:
     def kernel_cache(self) -> Path:
         return self.root / "var/cache/sglangctl/kernel"
 
+    @property
+    def compiled(self) -> Path:
+        """What engines have compiled, on its way between hosts: root's."""
+        return self.root / "var/cache/sglangctl/compiled"
+
     def asking(self, name: str) -> Path:
         """While a staged engine is asked: the program, and what it answers."""
         return self.root / "run/sglangctl/preflight" / checked_name(name)

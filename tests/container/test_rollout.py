@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+import shutil
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -68,6 +70,53 @@ def test_the_other_is_left_alone_until_the_first_is_ready(
     assert said.index(f"[{first.ip}] chat is ready") < said.index(f"[{other.ip}] started sglang-")
     assert started(first) and started(other)
     assert pending(good) == {}
+
+
+def test_what_the_first_has_compiled_is_taken_over_by_the_other(
+    fleet: tuple[Host, Host], tmp_path: Path
+) -> None:
+    first, other = fleet
+    shared = inventory_of(
+        tmp_path,
+        fleet,
+        environment={"STANDIN_JIT_ONCE_S": "8"},
+        compile_cache={"share": True},
+        kernel={"source": "none", "cache": str(tmp_path / "kept")},
+        cutover="plain",
+    )
+    done = deploy(shared, "-y")
+    said = " ".join((done.stdout + done.stderr).split())  # names are padded
+    assert done.returncode == 0, said
+    assert "compiled here in this start, kept for other hosts" in said
+    assert f"taken over from {first.ip}: " in said
+    assert " less" in said
+    look = ["find", "/var/cache/sglang/chat/compiled", "-name", "kernel.cubin"]
+    shown = [host.exec(*look, "-printf", "%P %T@ %u %m\n").stdout for host in (first, other)]
+    assert shown[0].split()[:3] == shown[1].split()[:3], "path, time and owner"
+    assert shown[1].split()[2] == "sglang-chat"
+    # Nothing that a run brought lies where the engine's user could have written it before.
+    lies = other.exec("find", "/var/cache/sglangctl/compiled", "!", "-user", "root").stdout
+    assert lies == ""
+    (provenance,) = (tmp_path / "kept/compiled").glob("*/provenance.json")
+    assert json.loads(provenance.read_text())["warming_s"] >= 8
+    assert pending(shared) == {}
+    # Without the fleet's copy nothing fails, and what the host has compiled is still there.
+    shutil.rmtree(tmp_path / "kept")
+    (tmp_path / "kept").touch()
+    again = inventory_of(
+        tmp_path,
+        fleet,
+        environment={"STANDIN_JIT_ONCE_S": "8", "A": "again"},
+        compile_cache={"share": True},
+        kernel={"source": "none", "cache": str(tmp_path / "kept")},
+        cutover="plain",
+    )
+    done = deploy(again, "-y")
+    said = " ".join((done.stdout + done.stderr).split())
+    assert done.returncode == 0, said
+    assert "1 files were compiled on this host before" in said
+    assert "not shared: " in said
+    assert started(first) and started(other)
 
 
 @pytest.mark.real

@@ -16,7 +16,7 @@ STARTED_WITH = (
     *("environment", "nccl.", "user", "install.", "hardening"),
 )
 """What the engine's process or its unit is made of."""
-READ_BY_THE_DEPLOY = ("restart",)
+READ_BY_THE_DEPLOY = ("restart", "compile_cache.share")
 
 
 @pytest.mark.parametrize(("key", "value"), KEYS, ids=[key for key, _ in KEYS])

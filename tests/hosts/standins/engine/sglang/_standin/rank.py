@@ -205,6 +205,7 @@ class Starter:
 
         self.phase = "capturing"
         capture.compile_kernels(options.number("JIT_S", 0))
+        capture.compile_once(options.number("JIT_ONCE_S", 0))
         capture.write_cache()
         capture.graphs(self)
         self.barrier()
