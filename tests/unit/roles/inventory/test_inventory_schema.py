@@ -129,6 +129,8 @@ def outcome(
             "venv_path": venv_path(engine),
             # What a deploy decides by: tests/unit/roles/switch/test_choosing.py.
             "decides": (engine.restart, engine.was, entry.spec.prune),
+            # What its stage shares: tests/container/test_rollout.py.
+            "shares": engine.compile_cache.share,
         }
     return result
 
