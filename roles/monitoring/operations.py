@@ -50,6 +50,8 @@ RELOAD = (
 )
 # SIGHUP ends a Prometheus that has just begun, and systemd takes that for an end as it should be.
 RESTART = "systemctl enable prometheus && systemctl restart prometheus"
+# What is left of a Grafana that was removed has no unit.
+GRAFANA = "if systemctl is-active --quiet grafana-server; then systemctl restart grafana-server; fi"
 SETTLE_S = 75.0
 """For the first answers of all that is asked every 15 s, and for a watch's file every 30 s."""
 PAUSE_S = 3.0
@@ -168,10 +170,10 @@ def grafana(request: JSON) -> Commands:
     if not found:
         host.noop("Grafana knows the dashboard")
         return
-    show([*describe(found, bool(state.config.DIFF)), "grafana-server: restarted"])
+    show([*describe(found, bool(state.config.DIFF)), "grafana-server: restarted, if it runs"])
     for one in found:
         yield write(one.item)
-    yield StringCommand("systemctl try-restart grafana-server")
+    yield StringCommand(GRAFANA)
 
 
 @operation(is_idempotent=False)

@@ -162,15 +162,26 @@ def test_what_promtool_refuses_is_not_put_in_place(host: Host, inventory: Path) 
 
 
 def test_a_grafana_gets_its_data_source_and_the_dashboard(host: Host, inventory: Path) -> None:
+    deploy(inventory, "-y", script="monitoring")
     host.exec(
-        "mkdir",
-        "-p",
-        "/etc/grafana/provisioning/datasources",
-        "/etc/grafana/provisioning/dashboards",
+        "mkdir", "-p", *(f"{files.PROVISIONING}/{one}" for one in ("datasources", "dashboards"))
     )
+    unit = "[Service]\\nExecStart=/bin/sleep infinity\\n"
+    host.exec("sh", "-c", f"printf '{unit}' >/etc/systemd/system/grafana-server.service")
+    host.exec("systemctl", "start", "grafana-server")
+
+    def run() -> str:
+        return host.exec("systemctl", "show", "-p", "InvocationID", "grafana-server").stdout
+
+    before = run()
     done = deploy(inventory, "-y", "--json", script="monitoring")
     assert done.returncode == 0 and set(changed(done)) == {"Monitoring | Grafana"}
+    assert run() != before
     for kind in ("datasources", "dashboards"):
-        text = host.exec("cat", f"/etc/grafana/provisioning/{kind}/sglang-provision.yaml").stdout
+        text = host.exec("cat", f"{files.PROVISIONING}/{kind}/sglang-provision.yaml").stdout
         assert '"apiVersion": 1' in text
-    assert json.loads(host.exec("cat", f"{files.DASHBOARDS}/sglang.json").stdout)["panels"]
+    assert json.loads(host.exec("cat", files.DASHBOARD).stdout)["panels"]
+    # One that was removed leaves its folders, and no unit.
+    host.exec("systemctl", "stop", "grafana-server")
+    host.exec("sh", "-c", f"rm /etc/systemd/system/grafana-server.service {files.PROVISIONING}/*/*")
+    assert deploy(inventory, "-y", script="monitoring").returncode == 0
