@@ -8,7 +8,6 @@ are kept to the nanosecond: ninja compares them.
 from __future__ import annotations
 
 import os
-import re
 import shutil
 import stat
 import tarfile
@@ -17,6 +16,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import IO
 
+from sglangctl.util import lazy_re
 from sglangctl.util.errors import Unusable
 
 PARTS = (
@@ -28,10 +28,10 @@ MOST_FILES = 50_000
 LARGEST = 2 << 30
 """Bytes of all files together."""
 DEEPEST = 32
-LEFT_OUT = re.compile(r"(?:.*\.)?lock|\.ninja_lock|\.lock.*|.*[^_]\.log|tmp\..*|.*\.tmp")
+LEFT_OUT = lazy_re.compile(r"(?:.*\.)?lock|\.ninja_lock|\.lock.*|.*[^_]\.log|tmp\..*|.*\.tmp")
 """Names of lock files (torch, FlashInfer, ninja), logs (FlashInfer writes one when it is imported) and
 files that are not whole (Triton, Inductor)."""
-_ODD = re.compile(r"[\x00-\x1f\x7f-\x9f\ud800-\udfff\\]")
+_ODD = lazy_re.compile(r"[\x00-\x1f\x7f-\x9f\ud800-\udfff\\]")
 _DIRECTORY = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
 _FILE = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_NOCTTY | os.O_CLOEXEC
 

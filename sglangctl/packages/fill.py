@@ -22,9 +22,10 @@ from sglangctl.packages.uv_program import NoUv, ready
 from sglangctl.state import build_user
 from sglangctl.state.paths import Paths
 from sglangctl.systemd import confined
+from sglangctl.util import lazy_re
 
 COMPILE_S = 900.0
-MISMATCH = re.compile(r"(?i)hash mismatch")
+MISMATCH = lazy_re.compile(r"(?i)hash mismatch")
 
 
 @dataclass(frozen=True)

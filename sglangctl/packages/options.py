@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Mapping, Sequence
+
+from sglangctl.util import lazy_re
 
 INSTALL_ALONE = frozenset(
     [
@@ -22,7 +23,7 @@ INSTALL_VALUED = frozenset(
 SOURCES = ("-i", "--index-url", "--extra-index-url", "-f", "--find-links")
 """Options of pip that name where packages come from: uv has the same ones."""
 ALONE = {"--no-index": "--no-index", "--pre": "--prerelease=allow"}
-HARMLESS = re.compile(
+HARMLESS = lazy_re.compile(
     r"--(?:no-cache-dir|no-compile|quiet|timeout|retries|proxy|trusted-host|cert)"
 )
 """They do not decide what is chosen."""

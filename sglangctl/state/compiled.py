@@ -7,7 +7,6 @@ the other. The next release of the same environment finds what the one before ha
 from __future__ import annotations
 
 import os
-import re
 import shutil
 from contextlib import suppress
 from pathlib import Path
@@ -16,9 +15,10 @@ from sglangctl.proc import as_user
 from sglangctl.state import release
 from sglangctl.state.config import EngineConfig
 from sglangctl.state.paths import Paths
+from sglangctl.util import lazy_re
 
 FOLDER = "compiled"
-_OURS = re.compile(r"[0-9a-f]{16}")
+_OURS = lazy_re.compile(r"[0-9a-f]{16}")
 DELETE_S = 120.0
 """For the deletion of what older environments have compiled."""
 
