@@ -13,9 +13,10 @@ from pathlib import Path
 
 from sglangctl.proc import as_user
 from sglangctl.state import release
-from sglangctl.state.config import EngineConfig
+from sglangctl.state.config import load_engine
 from sglangctl.state.paths import Paths
 from sglangctl.util import lazy_re
+from sglangctl.util.errors import Failed
 
 FOLDER = "compiled"
 _OURS = lazy_re.compile(r"[0-9a-f]{16}")
@@ -28,17 +29,18 @@ def compiled_for(venv: str) -> str:
     return f"{FOLDER}/{os.path.basename(venv)}"
 
 
-def forget_unused(engine: EngineConfig, paths: Paths) -> None:
+def forget_unused(name: str, paths: Paths) -> None:
     """Delete what was compiled in environments that no release of the engine names any more.
 
     With the rights of its user, who may have put links there. What cannot be deleted takes room, and
-    nothing else.
+    nothing else; so does everything where a damaged file hides what is used.
     """
-    used = {release.venv(engine.name, one, paths) for one in release.staged(engine.name, paths)}
-    keep = {os.path.basename(venv) for venv in used if venv}
-    folder = paths.cache(engine.name) / FOLDER
-    with suppress(OSError, KeyError, as_user.NoAnswer):
-        as_user.ask(engine.user, lambda: _delete(folder, keep), DELETE_S)
+    with suppress(Failed, OSError, KeyError, as_user.NoAnswer):
+        user = load_engine(name, paths).user
+        used = {release.venv(name, one, paths) for one in release.staged(name, paths)}
+        keep = {os.path.basename(venv) for venv in used if venv}
+        folder = paths.cache(name) / FOLDER
+        as_user.ask(user, lambda: _delete(folder, keep), DELETE_S)
 
 
 def _delete(folder: Path, keep: set[str]) -> None:

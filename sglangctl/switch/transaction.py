@@ -609,7 +609,7 @@ def commit(name: str, digest: str, paths: Paths) -> None:
     release.prune(name, paths, since)
     for venv in release.unused_venvs(paths, before=since):
         shutil.rmtree(venv)
-    compiled.forget_unused(load_engine(name, paths), paths)
+    compiled.forget_unused(name, paths)
 
 
 def _finish_commit(name: str, paths: Paths) -> str | None:

@@ -58,6 +58,7 @@ COMMANDS: dict[str, list[list[str]]] = {
     "prune-programs": [],
     "confine": [],
     "fill": [],  # of an environment
+    "compiled": [],  # reads standard input
     "weights": [["--engine", ENGINE]],
     "collective": [[ENGINE], [ENGINE, "--json"], [ENGINE, "--show"]],
     "preflight": [[ENGINE], [ENGINE, "--json"]],

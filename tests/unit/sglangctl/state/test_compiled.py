@@ -52,6 +52,25 @@ def test_what_no_release_names_goes_and_nothing_else(
     monkeypatch.setattr(
         compiled.release, "venv", lambda name, digest, paths: f"/opt/sglang/venvs/{used}"
     )
-    compiled.forget_unused(config, paths)
+    monkeypatch.setattr(compiled, "load_engine", lambda name, paths: config)
+    compiled.forget_unused(config.name, paths)
     assert sorted(one.name for one in folder.iterdir()) == [used, "c" * 16, "notes"]
     assert (elsewhere / "kept").exists()
+
+
+def test_a_damaged_release_hides_what_is_used_and_fails_no_commit(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    paths = Paths(tmp_path)
+    config = replace(ENGINE, user=getpass.getuser())
+    unused = paths.cache(config.name) / compiled.FOLDER / ("b" * 16)
+    unused.mkdir(parents=True)
+    compiled.forget_unused(config.name, paths)
+    assert unused.exists(), "no configuration: as whom it would be deleted is not known"
+    damaged = paths.releases(config.name) / ("d" * 64)
+    damaged.mkdir(parents=True)
+    (damaged / "manifest.json").write_text("{")
+    monkeypatch.setattr(compiled, "load_engine", lambda name, paths: config)
+    monkeypatch.setattr(compiled.release, "staged", lambda name, paths: [damaged.name])
+    compiled.forget_unused(config.name, paths)
+    assert unused.exists()
