@@ -45,9 +45,10 @@ print(json.dumps(taken))
 
 def measured(host: Host, folder: Path) -> dict[str, Any]:
     engine = RealEngine(host, folder)
-    engine.configure()
-    for _ in range(2):
-        engine.stop()
+    for first in (True, False):
+        if not first:
+            engine.stop()
+        engine.configure()  # without the start before, whose journal says ready
         engine.start()
         ready = engine.until("ready")
     seen = [one["t"] for one in engine.verdicts() if one["outcome"] == "serving"]
