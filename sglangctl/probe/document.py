@@ -68,7 +68,8 @@ class Probe:
     """By path: {wrong, starts, python, running}: see sglangctl/probe/venvs.py; `running` are the
     engines that run from it."""
     pip_sources: list[str] | None = None
-    """Settings of root's pip that decide what is installed, by their names."""
+    """Settings of root's pip that decide what is installed, by their names; null where no venv of the
+    request is to be made."""
     programs: dict[str, bool] = field(default_factory=dict)
     """Whether a program is on the PATH."""
     gpus: list[dict[str, Any]] | None = None
@@ -175,7 +176,8 @@ def probe(request: Mapping[str, Any], paths: Paths | None = None) -> Probe:
     found.venvs = {
         path: venvs.describe(path, python) for path, python in request.get("venvs", {}).items()
     }
-    found.pip_sources = part("pip_sources", lambda: _pip_sources(paths))
+    if any(about["wrong"] for about in found.venvs.values()):
+        found.pip_sources = part("pip_sources", lambda: _pip_sources(paths))
     found.nvcc = part("nvcc", _nvcc, "no nvcc in CUDA_HOME, on PATH or under /usr/local")
     with gpus.one_reading():
         kernels = request.get("kernels", {})

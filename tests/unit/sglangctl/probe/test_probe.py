@@ -66,6 +66,15 @@ def test_every_part_is_there_or_has_a_reason(root: Path) -> None:
     json.dumps(document)
 
 
+def test_settings_of_pip_are_read_where_an_environment_is_to_be_made(
+    root: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("PIP_NO_INDEX", "1")
+    assert look(root).pip_sources is None
+    found = look(root, venvs={str(tmp_path / "none"): sys.executable})
+    assert "no-index" in (found.pip_sources or ())
+
+
 def test_a_mount_that_hangs_is_told_of_alone(root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     def disk(path: str) -> dict[str, str]:
         if path == "/dead":
