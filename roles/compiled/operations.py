@@ -209,6 +209,13 @@ def request_of(engine: EngineSpec) -> JSON:
         "venv": venv_path(engine),
         "model": engine.model.path,
         "drafter": engine.drafter.path if engine.drafter else None,
-        "gpus": None if engine.gpus == "all" else list(engine.gpus),
+        "gpus": gpus_of(engine),
         "flags": hashlib.sha256(said.encode()).hexdigest(),
     }
+
+
+def gpus_of(engine: EngineSpec) -> list[int] | None:
+    """The GPUs' indices; None: all; empty for an engine on the CPU."""
+    if engine.flags.get("device") == "cpu":
+        return []
+    return None if engine.gpus == "all" else list(engine.gpus)

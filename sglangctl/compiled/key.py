@@ -34,7 +34,7 @@ class Request:
     model: str
     drafter: str | None
     gpus: tuple[int, ...] | None
-    """Their indices; None: all."""
+    """Their indices; None: all; empty: an engine on the CPU."""
     flags: str
     """A digest of the flags and variables that decide what is compiled."""
 
@@ -91,14 +91,19 @@ def make(found: Mapping[str, Any]) -> str:
 
 
 def _gpus(request: Request) -> list[str]:
-    shown = gpus.sample() or []
-    return sorted(
-        {
-            f"{one.name} {one.compute_capability}"
-            for one in shown
-            if request.gpus is None or one.index in request.gpus
-        }
-    )
+    """Unusable where one of them cannot be read: kernels of another GPU must not get this key."""
+    if request.gpus == ():
+        return []
+    reading = gpus.read()
+    if reading.gpus is None:
+        raise Unusable(f"the GPUs cannot be read: {reading.reason}")
+    chosen = [one for one in reading.gpus if request.gpus is None or one.index in request.gpus]
+    for one in chosen:
+        if one.error or not one.name:
+            raise Unusable(f"GPU {one.index} cannot be read: {one.error or 'it has no name'}")
+    if len(chosen) < len(set(request.gpus or (0,))):
+        raise Unusable(f"the driver does not show all GPUs of {request.engine}: nvidia-smi -L")
+    return sorted({f"{one.name} {one.compute_capability}" for one in chosen})
 
 
 def _processor() -> str:
@@ -106,6 +111,8 @@ def _processor() -> str:
     wanted = ("model name", "flags", "CPU part", "Features")
     lines = plain_files.read_text(Path("/proc/cpuinfo")).split("\n\n")[0].splitlines()
     said = "\n".join(line for line in lines if line.partition(":")[0].strip() in wanted)
+    if not said:
+        raise Unusable("/proc/cpuinfo does not say which processor this is")
     return f"{os.uname().machine} {hashlib.sha256(said.encode()).hexdigest()[:12]}"
 
 

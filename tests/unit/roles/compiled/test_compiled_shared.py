@@ -194,6 +194,11 @@ def test_an_answer_of_another_shape_is_refused(wrong: Any) -> None:
         operations.ask(bad, engine(), 1.0, "look")
 
 
+def test_an_engine_on_the_cpu_has_no_gpus_in_its_key() -> None:
+    asked = [engine(more) for more in ("", "gpus: [1]", "flags: {device: cpu}")]
+    assert [operations.request_of(one)["gpus"] for one in asked] == [None, [1], []]
+
+
 def test_no_secret_is_in_what_the_host_is_asked(tmp_path: Path) -> None:
     spec = engine("api_key: {env: K}", K="sk-planted-0123456789")
     assert "planted" not in json.dumps(operations.request_of(spec))

@@ -7,6 +7,7 @@ import io
 import os
 import subprocess
 import tarfile
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -14,6 +15,7 @@ import pytest
 
 from sglangctl.compiled import archive, exchange, key
 from sglangctl.compiled.key import Request
+from sglangctl.gpu import gpus
 from sglangctl.state.paths import Paths
 from sglangctl.util.errors import Unusable
 
@@ -29,6 +31,7 @@ def request_of(tmp_path: Path, **more: Any) -> Request:
         "venv": str(venv),
         "model": str(model),
         "flags": "f",
+        "gpus": [],
         **more,
     }
     torch = venv / "lib/python3.12/site-packages/torch"
@@ -189,6 +192,64 @@ def test_another_torch_flags_or_model_is_another_key(tmp_path: Path) -> None:
     request = request_of(tmp_path)
     (Path(request.model) / "config.json").write_text('{"hidden_size": 1}')
     assert key.make(key.inputs(request)) != first
+
+
+def reading(*found: dict[str, Any]) -> gpus.Reading:
+    shown = (
+        replace(gpus._unreadable(n, None, ""), **{"error": None, **one})
+        for n, one in enumerate(found)
+    )
+    return gpus.Reading(tuple(shown), "nvml")
+
+
+H200: dict[str, Any] = {"name": "NVIDIA H200", "compute_capability": "9.0"}
+
+
+def test_another_gpu_is_another_key_and_their_number_is_not(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def found(*shown: dict[str, Any], **more: Any) -> Any:
+        monkeypatch.setattr(gpus, "read", lambda: reading(*shown))
+        return key.inputs(request_of(tmp_path, **more))["gpus"]
+
+    l4 = {"name": "NVIDIA L4", "compute_capability": "8.9"}
+    assert found(H200, H200, gpus=None) == found(H200, l4, gpus=[0]) == ["NVIDIA H200 9.0"]
+    assert found(H200, l4, gpus=[1]) == ["NVIDIA L4 8.9"]
+    assert found(H200, gpus=[]) == [], "an engine on the CPU"
+
+
+@pytest.mark.parametrize("chosen", [None, [0], [0, 1]])
+@pytest.mark.parametrize(
+    ("found", "said"),
+    [
+        (gpus.Reading(None, None, "no driver"), "no driver"),
+        (reading({"error": "it is lost"}, H200), "GPU 0 .*it is lost"),
+        (reading({}, H200), "GPU 0 .*no name"),
+        (reading(), "nvidia-smi -L"),
+    ],
+)
+def test_a_host_whose_gpus_cannot_be_read_has_no_key(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, found: Any, said: str, chosen: Any
+) -> None:
+    monkeypatch.setattr(gpus, "read", lambda: found)
+    with pytest.raises(Unusable, match=said):
+        key.inputs(request_of(tmp_path, gpus=chosen))
+
+
+def test_a_host_that_lacks_one_of_its_gpus_has_no_key(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(gpus, "read", lambda: reading(H200))
+    with pytest.raises(Unusable, match="nvidia-smi -L"):
+        key.inputs(request_of(tmp_path, gpus=[0, 1]))
+
+
+def test_a_host_that_does_not_name_its_processor_has_no_key(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(key.plain_files, "read_text", lambda path: "processor: 0\n")
+    with pytest.raises(Unusable, match="cpuinfo"):
+        key.inputs(request_of(tmp_path))
 
 
 def test_an_archive_of_another_key_or_cut_is_not_unpacked(tmp_path: Path) -> None:
