@@ -90,7 +90,7 @@ def harvested(
     """
     known_now = (host.name, engine.name) in BEFORE
     if not (known_now if state.is_executing else starts(read(request))):
-        host.noop(f"{engine.name} was not started")
+        host.noop(f"{engine.name} was not started, or its compile caches are not known")
         return
 
     def run(state: State, host: Host) -> None:
@@ -126,8 +126,7 @@ def bring(remote: KernelHost, engine: EngineSpec) -> str:
     if entry is None:
         return f"nothing was compiled for {before.key} yet: it compiles here"
     incoming = f"{HOST_FOLDER}/{entry.key}"
-    shown = json.dumps(dict(entry.provenance), indent=1)
-    remote.put(f"{incoming}/{store.PROVENANCE}", shown.encode())
+    remote.step("compile caches", ["mkdir", "-p", "--", incoming], 60)
     remote.send(entry.archive, f"{incoming}/{store.ARCHIVE}")
     digest = str(entry.provenance["sha256"])
     ask(remote, engine, WORK_S, "adopt", entry.key, digest)
@@ -146,20 +145,22 @@ def harvest(remote: KernelHost, engine: EngineSpec) -> str:
     if before.taken is not None:
         return f"taken over{compared(before.taken, warming_s)}"
     folder = folder_of(engine)
+    where = "compiled here in this start" if before.files == 0 else "compiled here before"
     if (there := store.find(folder, before.key)) is not None:
-        return f"compiled here before; the fleet has those of {there.provenance.get('host')}"
+        return f"{where}; the fleet has those of {there.provenance.get('host')}"
     found = ask(remote, engine, WORK_S, "pack")
     cold_s = warming_s if before.files == 0 else None
     provenance = {
-        **{name: found[name] for name in ("v", "key", "inputs", "sha256", "files", "bytes")},
+        **{field: found[field] for field in ("v", "key", "inputs", "sha256", "files", "bytes")},
         "host": name,
         "time": int(time.time()),
         "warming_s": cold_s,
     }
     path = f"{HOST_FOLDER}/{found['key']}/{store.ARCHIVE}"
-    entry = store.add(folder, str(found["key"]), provenance, lambda to: remote.fetch(path, to))
-    remote.step("compiled files", ["rm", "-f", "--", path], 60)
-    where = "compiled here in this start" if before.files == 0 else "compiled here before"
+    try:
+        entry = store.add(folder, str(found["key"]), provenance, lambda to: remote.fetch(path, to))
+    finally:
+        remote.step("compile caches", ["rm", "-f", "--", path], 60)
     took = "" if cold_s is None else f"; {duration(cold_s)} from the weights to ready"
     return f"{amount(entry.provenance)} {where}, kept for other hosts{took}"
 

@@ -49,8 +49,8 @@ def pack(request: Request, paths: Paths) -> dict[str, Any]:
             packed = archive.pack(_folder(request, paths), _entry(request).pw_uid, out)
         if not packed:
             raise Unusable(f"{request.engine} has compiled nothing")
-    except BaseException:
-        path.unlink()
+    except BaseException:  # a signal's, too: half an archive is of no use
+        path.unlink(missing_ok=True)
         raise
     return {
         "v": 1,
@@ -67,30 +67,34 @@ def adopt(request: Request, key: str, digest: str, paths: Paths) -> dict[str, An
     """Unpack the archive of `key`, which was brought here, as the engine's user. {v, key, files}.
 
     Where something is there already (a call that is repeated after a lost link) nothing is done. Unusable
-    where it is not for this engine and host, or is not whole.
+    where it is not for this engine and host, or is not whole. The archive is gone then, too.
     """
-    if make(inputs(request)) != archive_name(key):
+    path = paths.compiled / archive_name(key) / NAME
+    try:
+        return {"v": 1, "key": key, "files": _adopt(request, key, digest, path, paths)}
+    finally:
+        path.unlink(missing_ok=True)
+
+
+def _adopt(request: Request, key: str, digest: str, path: Path, paths: Paths) -> int:
+    """How many files are there now."""
+    if make(inputs(request)) != key:
         raise Unusable(f"{key} is not the key of {request.engine} on this host")
-    path = paths.compiled / key / NAME
     target, entry = _folder(request, paths), _entry(request)
     there = sum(1 for _ in archive.files(target, entry.pw_uid))
     if there:
-        path.unlink(missing_ok=True)
-        return {"v": 1, "key": key, "files": there}
+        return there
     if sha256(path) != digest:
         raise Unusable(f"{path} did not arrive whole")
     with tarfile.open(path, mode="r:") as opened:
         times = [mtime_ns for _, mtime_ns in archive.members(opened)]
     os.chown(path, -1, entry.pw_gid)
     path.chmod(0o640)
-    try:
-        failed = as_user.ask(request.user, lambda: _unpack(path, target), UNPACK_S)
-    finally:
-        path.unlink()
+    failed = as_user.ask(request.user, lambda: _unpack(path, target), UNPACK_S)
     if failed:
         raise Unusable(f"{target} cannot be filled: {failed}")
     age(Path(request.venv), min(times))
-    return {"v": 1, "key": key, "files": len(times)}
+    return len(times)
 
 
 def age(venv: Path, before_ns: int) -> None:

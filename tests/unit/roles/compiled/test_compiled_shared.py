@@ -34,9 +34,6 @@ class Remote:
         self.host = type("Host", (), {"name": name})()
         self.sent: list[str] = []
 
-    def put(self, path: str, content: bytes) -> None:
-        self.sent.append(path)
-
     def send(self, source: Path, path: str) -> None:
         assert source.read_bytes() == CONTENT
         self.sent.append(path)
@@ -123,6 +120,32 @@ def test_a_host_that_has_compiled_is_left_alone(
     operations.bring(remote, spec)  # type: ignore[arg-type]
     assert asked == ["look"]
     assert remote.sent == []
+
+
+def test_what_cannot_be_taken_over_was_compiled_in_this_start(
+    tmp_path: Path, remote: Remote, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    spec = spec_of(tmp_path)
+    folder = operations.folder_of(spec)
+    store.add(folder, KEY, PROVENANCE, lambda to: (to.write_bytes(CONTENT), None)[1])
+    answers(monkeypatch, look={"key": KEY, "files": 0})
+    with pytest.raises(KeyError):  # stands for any failure of `adopt`
+        operations.bring(remote, spec)  # type: ignore[arg-type]
+    ready("other", capturing=50.0)
+    said = operations.harvest(remote, spec)  # type: ignore[arg-type]
+    assert said.startswith("compiled here in this start; the fleet has those of first")
+
+
+def test_an_archive_that_does_not_arrive_is_not_left_on_the_host(
+    tmp_path: Path, remote: Remote, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    spec = spec_of(tmp_path)
+    answers(monkeypatch, look={"key": KEY, "files": 0}, pack={**PROVENANCE, "sha256": "0" * 64})
+    operations.bring(remote, spec)  # type: ignore[arg-type]
+    ready("other", capturing=8.0)
+    with pytest.raises(ValueError, match="sha256"):
+        operations.harvest(remote, spec)  # type: ignore[arg-type]
+    assert remote.sent == [f"{operations.HOST_FOLDER}/{KEY}/compiled.tar"]
 
 
 def test_time_is_only_measured_where_nothing_was_compiled_before(

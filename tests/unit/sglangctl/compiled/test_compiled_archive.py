@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import errno
 import getpass
 import io
 import os
+import shutil
 import subprocess
 import tarfile
 from dataclasses import replace
@@ -258,16 +260,36 @@ def test_an_archive_of_another_key_or_cut_is_not_unpacked(tmp_path: Path) -> Non
     packed = exchange.pack(request, here)
     (there.compiled / packed["key"]).mkdir(parents=True)
     there.cache("chat").mkdir(parents=True)
-    os.replace(packed["path"], there.compiled / packed["key"] / exchange.NAME)
+    brought = there.compiled / packed["key"] / exchange.NAME
     other = request_of(tmp_path, flags="g")
     for asked, key_of, digest in (
         (other, packed["key"], packed["sha256"]),
         (request, packed["key"], "0" * 64),
         (request, "../../etc", packed["sha256"]),
     ):
+        shutil.copy(packed["path"], brought)
         with pytest.raises(Unusable):
             exchange.adopt(asked, key_of, digest, there)
+        # It may be 2 GiB large. What is no key is nobody's path.
+        assert brought.exists() == (key_of != packed["key"])
     assert not folder_of(there).exists()
+
+
+def test_why_it_cannot_be_packed_is_not_hidden(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    request, paths = request_of(tmp_path), Paths(tmp_path)
+
+    def full(path: Path, *more: Any) -> int:
+        raise OSError(errno.ENOSPC, "No space left on device", str(path))
+
+    with monkeypatch.context() as patched:
+        patched.setattr(exchange.os, "open", full)
+        with pytest.raises(OSError, match="No space"):
+            exchange.pack(request, paths)
+    with pytest.raises(Unusable, match="compiled nothing"):
+        exchange.pack(request, paths)
+    assert not list(paths.compiled.rglob(exchange.NAME))
 
 
 @pytest.mark.parametrize("text", ["", "[]", "{}", '{"engine": "../x"}', "[" * 100_000])
