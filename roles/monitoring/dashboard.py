@@ -28,6 +28,14 @@ class Panel:
 
 
 ENGINE = "{{host}} {{engine}}"
+
+
+def each(*series: str, among: str = CHOSEN) -> tuple[tuple[str, str], ...]:
+    """(expression, legend) of what each engine has: a metric, and a word for it where there are more."""
+    words = [one.partition(", ") for one in series]
+    return tuple((f"{name}{{{among}}}", f"{ENGINE}{comma}{word}") for name, comma, word in words)
+
+
 PANELS = (
     Panel(
         "Outcome",
@@ -53,11 +61,7 @@ PANELS = (
         ((f"sglang_engine_info{{{OURS}}}", "{{host}} {{engine}}: {{version}} {{release}}"),),
         "stat",
     ),
-    Panel(
-        "Generated tokens per second",
-        "none",
-        ((f"engine:generation_tokens:rate2m{{{CHOSEN}}}", ENGINE),),
-    ),
+    Panel("Generated tokens per second", "none", each("engine:generation_tokens:rate2m")),
     Panel(
         "Prompt tokens per second",
         "none",
@@ -69,48 +73,32 @@ PANELS = (
             ),
         ),
     ),
-    Panel("Requests per second", "reqps", ((f"engine:requests:rate2m{{{CHOSEN}}}", ENGINE),)),
+    Panel("Requests per second", "reqps", each("engine:requests:rate2m")),
     Panel(
         "Requests at work and waiting",
         "none",
-        (
-            (f"engine:running_requests:sum{{{CHOSEN}}}", f"{ENGINE}, at work"),
-            (f"engine:queued_requests:sum{{{CHOSEN}}}", f"{ENGINE}, waiting"),
-        ),
+        each("engine:running_requests:sum, at work", "engine:queued_requests:sum, waiting"),
     ),
     Panel(
         "Time to first token",
         "s",
-        (
-            (f"engine:first_token_seconds:p50_5m{{{CHOSEN}}}", f"{ENGINE}, median"),
-            (f"engine:first_token_seconds:p95_5m{{{CHOSEN}}}", f"{ENGINE}, 95 %"),
+        each(
+            "engine:first_token_seconds:p50_5m, median", "engine:first_token_seconds:p95_5m, 95 %"
         ),
     ),
-    Panel(
-        "Time between tokens, 95 %",
-        "s",
-        ((f"engine:inter_token_seconds:p95_5m{{{CHOSEN}}}", ENGINE),),
-    ),
-    Panel(
-        "Time of a request, 95 %",
-        "s",
-        ((f"engine:request_seconds:p95_5m{{{CHOSEN}}}", ENGINE),),
-    ),
-    Panel(
-        "Key/value cache in use",
-        "percentunit",
-        ((f"engine:cache_usage:max{{{CHOSEN}}}", ENGINE),),
-    ),
+    Panel("Time between tokens, 95 %", "s", each("engine:inter_token_seconds:p95_5m")),
+    Panel("Time of a request, 95 %", "s", each("engine:request_seconds:p95_5m")),
+    Panel("Key/value cache in use", "percentunit", each("engine:cache_usage:max")),
     Panel(
         "Answers with an error of the engine",
         "percentunit",
-        ((f"engine:server_errors:ratio5m{{{CHOSEN}}}", ENGINE),),
+        each("engine:server_errors:ratio5m"),
         description="Status 5xx among all answers.",
     ),
     Panel(
         "Tokens accepted from the drafter",
         "none",
-        ((f"engine:accept_length:avg{{{CHOSEN}}}", ENGINE),),
+        each("engine:accept_length:avg"),
         description="1.0: it does not help.",
     ),
     Panel(
@@ -133,10 +121,7 @@ PANELS = (
     Panel(
         "Restarts and alarms",
         "none",
-        (
-            (f"sglang_engine_restarts{{{OURS}}}", f"{ENGINE}, restarts"),
-            (f"sglang_engine_alarms{{{OURS}}}", f"{ENGINE}, alarms"),
-        ),
+        each("sglang_engine_restarts, restarts", "sglang_engine_alarms, alarms", among=OURS),
     ),
     Panel(
         "GPU memory",

@@ -108,8 +108,10 @@ def configured(
     facts = read(request)["files"]
     show([f"not asked: {one}" for one in monitoring.unseen])
     found = changes(files.targets(monitoring), facts)
-    rules = change(files.rules(), facts.get(files.RULES) or {"kind": "absent"})
-    for one in (*found, *([rules] if rules else [])):
+    rules_file = files.rules()
+    rules = change(rules_file, facts.get(files.RULES) or {"kind": "absent"})
+    differs = [*found, *([rules] if rules else [])]
+    for one in differs:
         if one.unreadable:
             yield will_fail(f"{one.item.path} cannot be looked at: {one.why}")
             return
@@ -132,13 +134,13 @@ def configured(
     except CannotInsert as error:
         yield will_fail(f"{files.MAIN} is left alone, {error}: {by_hand}")
         return
-    if not found and not rules and wanted == text:
+    if not differs and wanted == text:
         host.noop("Prometheus knows all of it")
         return
     # All of it before the first command: a plan asks for no more than that one.
     told += [one.item.path for one in found]
     told += [files.MAIN] if rules or wanted != text else []
-    for one in (*found, *([rules] if rules else [])):
+    for one in differs:
         # Of the dashboard nobody reads the lines.
         show(describe([one], bool(state.config.DIFF) and one.item.path != files.DASHBOARD))
     if wanted != text:
@@ -148,7 +150,7 @@ def configured(
     for one in found:
         yield write(one.item)
     if rules:
-        yield swap(files.RULES, files.rules().content, "rules", sudo)
+        yield swap(files.RULES, rules_file.content, "rules", sudo)
     if wanted != text:
         yield swap(files.MAIN, wanted.encode(), "config", sudo)
     if rules or wanted != text:
@@ -194,11 +196,7 @@ def exported(engines: Sequence[str], after: Sequence[str], sudo: bool) -> Comman
         if done:
             raise HostFailed(f"{EXPORTER} does not run: {done}; journalctl -u {EXPORTER}")
         names = list(engines)
-        found = patient(host, sudo, lambda said: asking.exporter(said, names), asking.NODE)
-        for line in found.lines:
-            say(host, line)
-        if found.fault:
-            raise HostFailed(found.fault)
+        patient(host, sudo, lambda said: asking.exporter(said, names), asking.NODE)
 
     yield FunctionCommand(checked(look), (), {})
 
@@ -218,24 +216,27 @@ def scraped(monitoring: Monitoring, after: Sequence[str], sudo: bool) -> Command
 
     def look(state: State, host: Host) -> None:
         wanted = [*monitoring.engines, *monitoring.nodes]
-        found = patient(host, sudo, lambda said: asking.targets(said, wanted), asking.TARGETS)
-        for line in found.lines:
-            say(host, line)
-        if found.fault:
-            raise HostFailed(found.fault)
+        patient(host, sudo, lambda said: asking.targets(said, wanted), asking.TARGETS)
 
     yield FunctionCommand(checked(look), (), {})
 
 
-def patient(host: Host, sudo: bool, judge: Callable[[str], asking.Found], url: str) -> asking.Found:
-    """What `judge` makes of an answer, once it is settled or the time is over."""
+def patient(host: Host, sudo: bool, judge: Callable[[str], asking.Found], url: str) -> None:
+    """Ask until `judge` finds it settled or the time is over, and say what it found; HostFailed with its
+    fault."""
     began = time.monotonic()
     while True:
-        ok, output = host.run_shell_command(asking.get(url), print_output=False, _sudo=sudo)
+        ok, output = host.run_shell_command(
+            asking.get(url), print_output=False, _sudo=sudo, _timeout=FACT_S
+        )
         found = judge("\n".join(output.stdout_lines) if ok else "")
         if found.settled or time.monotonic() - began > SETTLE_S:
-            return found
+            break
         gevent.sleep(PAUSE_S)
+    for line in found.lines:
+        say(host, line)
+    if found.fault:
+        raise HostFailed(found.fault)
 
 
 def run_checked(host: Host, command: StringCommand, sudo: bool) -> str:

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 from pyinfra.api import deploy
 from pyinfra.context import host, state
 
@@ -28,15 +26,18 @@ def monitor(existing: ExistingHost) -> None:
         return
     installed: list[str] = []
     told: list[str] = []
-    asked: dict[str, Any] = {"request": existing.request, "sudo": existing.sudo}
     names = [operations.EXPORTER, *([operations.PROMETHEUS] if existing.here else [])]
-    operations.packages(name="packages", names=names, installed=installed, **asked)
+    operations.packages(name="packages", names=names, installed=installed, **existing.asked)
     operations.exported(
         name="node_exporter", engines=existing.names, after=installed, sudo=existing.sudo
     )
     if existing.here:
         operations.configured(
-            name="Prometheus", monitoring=monitoring, installed=installed, told=told, **asked
+            name="Prometheus",
+            monitoring=monitoring,
+            installed=installed,
+            told=told,
+            **existing.asked,
         )
         operations.grafana(name="Grafana", request=existing.request)
         operations.scraped(

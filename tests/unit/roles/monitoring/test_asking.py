@@ -5,13 +5,18 @@ from __future__ import annotations
 import base64
 import json
 import subprocess
+from contextlib import nullcontext
+from dataclasses import dataclass, field
 from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
 
 import pytest
 
-from roles.monitoring import asking
+from roles.monitoring import asking, operations
 from roles.monitoring.operations import SWAP
 from roles.monitoring.targets import Target
+from roles.remote.failing import HostFailed
 
 FILE = 'node_textfile_mtime_seconds{file="/var/lib/prometheus/node-exporter/sglang-chat.prom"} 1.7e+09\n'
 WELL = "node_textfile_scrape_error 0\n"
@@ -57,12 +62,12 @@ def test_prometheus_asks_all_of_them() -> None:
 def test_who_does_not_answer_is_named_and_is_no_failure() -> None:
     """The engine may be stopped, or its host be one that this run leaves out."""
     said = answer(
-        ("sglang", "10.0.0.1:8000", "down", "connection refused"),
+        ("sglang", "10.0.0.1:8000", "down", "connection refused: is asked"),
         ("sglang-node", "10.0.0.1:9100", "up", ""),
     )
     found = asking.targets(said, WANTED)
     assert not found.settled and found.fault is None
-    assert "chat on g1 does not answer (connection refused)" in found.lines[0]
+    assert "chat on g1 does not answer (connection refused: is asked)" in found.lines[0]
 
 
 @pytest.mark.parametrize(
@@ -78,6 +83,46 @@ def test_who_does_not_answer_is_named_and_is_no_failure() -> None:
 def test_a_prometheus_without_our_jobs_is_a_failure(said: str, fault: str) -> None:
     found = asking.targets(said, WANTED)
     assert not found.settled and fault in str(found.fault)
+
+
+@dataclass
+class Answering:
+    """A host on which each question takes a second and is answered like this."""
+
+    said: list[str]
+    now: float = 0.0
+    shown: list[str] = field(default_factory=list)
+
+    def run_shell_command(self, command: Any, **given: Any) -> Any:
+        assert given["_timeout"], "a host that hangs is not waited for without end"
+        self.now += 1
+        lines = self.said[:1]
+        del self.said[: len(self.said) > 1]
+        return lines != [""], SimpleNamespace(stdout_lines=lines)
+
+    def wait(self, seconds: float) -> None:
+        self.now += seconds
+
+
+@pytest.mark.parametrize(
+    ("said", "shown", "fault", "last"),
+    [
+        (["", FILE + WELL], 1, None, 10.0),
+        ([WELL], 1, None, operations.SETTLE_S + 10),
+        ([""], 0, "does not answer", operations.SETTLE_S + 10),
+    ],
+)
+def test_it_is_asked_until_it_answers_or_the_time_is_over(
+    monkeypatch: pytest.MonkeyPatch, said: list[str], shown: int, fault: str | None, last: float
+) -> None:
+    host: Any = Answering([*said])
+    monkeypatch.setattr(operations.gevent, "sleep", host.wait)
+    monkeypatch.setattr(operations.time, "monotonic", lambda: host.now)
+    monkeypatch.setattr(operations, "say", lambda on, line: on.shown.append(line))
+    with pytest.raises(HostFailed, match=fault) if fault else nullcontext():
+        operations.patient(host, True, lambda text: asking.exporter(text, ["chat"]), asking.NODE)
+    assert len(host.shown) == shown
+    assert last - 10 < host.now <= last
 
 
 def swapped(folder: Path, promtool: str, content: str) -> subprocess.CompletedProcess[str]:
