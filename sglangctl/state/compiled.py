@@ -19,7 +19,8 @@ from sglangctl.util import lazy_re
 from sglangctl.util.errors import Failed
 
 FOLDER = "compiled"
-_OURS = lazy_re.compile(r"[0-9a-f]{16}")
+_OURS = lazy_re.compile(r"[0-9a-f]{16}(?:\.incoming)?")
+"""An environment's; `.incoming`: left by an unpacking that was killed (sglangctl/compiled/archive.py)."""
 DELETE_S = 120.0
 """For the deletion of what older environments have compiled."""
 

@@ -43,7 +43,7 @@ def test_what_no_release_names_goes_and_nothing_else(
     elsewhere = tmp_path / "elsewhere"
     elsewhere.mkdir()
     (elsewhere / "kept").touch()
-    for name in (used, old, "notes"):
+    for name in (used, old, f"{used}.incoming", "notes"):
         (folder / name).mkdir(parents=True)
         (folder / name / "kernel.so").touch()
     (folder / old / "link").symlink_to(elsewhere)
