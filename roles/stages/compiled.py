@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from typing import Any
 
 from pyinfra.api import deploy
 from pyinfra.context import host
@@ -23,13 +24,8 @@ def bring_compiled(desired: DesiredHost) -> None:
 
     + desired: the host
     """
-    for engine in host.loop([one for one in desired.engines if one.spec.compile_cache.share]):
-        brought(
-            name=f"{engine.name}: compile caches",
-            engine=engine.spec,
-            starts=starts_of(engine),
-            **desired.asked,
-        )
+    for name, asked in sharing(desired):
+        brought(name=f"{name}: compile caches", **asked)
 
 
 @contained
@@ -40,13 +36,14 @@ def keep_compiled(desired: DesiredHost) -> None:
 
     + desired: the host
     """
+    for name, asked in sharing(desired):
+        harvested(name=f"{name}: compile caches are kept", **asked)
+
+
+def sharing(desired: DesiredHost) -> Iterator[tuple[str, dict[str, Any]]]:
+    """Each engine that shares, and what its operations are given."""
     for engine in host.loop([one for one in desired.engines if one.spec.compile_cache.share]):
-        harvested(
-            name=f"{engine.name}: compile caches are kept",
-            engine=engine.spec,
-            starts=starts_of(engine),
-            **desired.asked,
-        )
+        yield engine.name, {"engine": engine.spec, "starts": starts_of(engine), **desired.asked}
 
 
 def starts_of(engine: DesiredEngine) -> Callable[[JSON], bool]:
