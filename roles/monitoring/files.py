@@ -17,6 +17,8 @@ RULES = f"{FOLDER}/rules.yml"
 ENGINES, NODES = f"{FOLDER}/engines.json", f"{FOLDER}/nodes.json"
 DASHBOARDS = f"{FOLDER}/grafana"
 DASHBOARD = f"{DASHBOARDS}/sglang.json"
+PENDING = f"{FOLDER}/.reload"
+"""Is there from before the first change of what Prometheus reads when it is told to, until it was told."""
 PROVISIONING = "/etc/grafana/provisioning"
 PORT = 9090
 """Of Debian's Prometheus."""

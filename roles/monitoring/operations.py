@@ -134,27 +134,34 @@ def configured(
     except CannotInsert as error:
         yield will_fail(f"{files.MAIN} is left alone, {error}: {by_hand}")
         return
-    if not differs and wanted == text:
+    pending = (facts.get(files.PENDING) or {}).get("kind") == "file"
+    reload = bool(rules or wanted != text or pending)
+    if not differs and not reload:
         host.noop("Prometheus knows all of it")
         return
     # All of it before the first command: a plan asks for no more than that one.
     told += [one.item.path for one in found]
-    told += [files.MAIN] if rules or wanted != text else []
+    told += [files.MAIN] if reload else []
     for one in differs:
         # Of the dashboard nobody reads the lines.
         show(describe([one], bool(state.config.DIFF) and one.item.path != files.DASHBOARD))
+    if pending:
+        show(["prometheus: told to read its configuration, an earlier deploy did not come to that"])
     if wanted != text:
         show([f"{files.MAIN}: lines of ours{'' if text else ', in what the package brings'}"])
         if state.config.DIFF:
             show(text_diff(files.MAIN, masked(text), masked(wanted)))
     for one in found:
         yield write(one.item)
+    if reload:
+        yield StringCommand("touch --", QuoteString(files.PENDING))
     if rules:
         yield swap(files.RULES, rules_file.content, "rules", sudo)
     if wanted != text:
         yield swap(files.MAIN, wanted.encode(), "config", sudo)
-    if rules or wanted != text:
-        yield StringCommand(RESTART if PROMETHEUS in installed else RELOAD)
+    if reload:
+        tell = RESTART if PROMETHEUS in installed else RELOAD
+        yield StringCommand(f"{{ {tell}; }} && rm -f --", QuoteString(files.PENDING))
 
 
 @operation()
@@ -297,4 +304,5 @@ def asked_for(monitoring: Monitoring | None, here: bool) -> JSON:
     paths: dict[str, str | None] = {
         one.path: one.sha256 if isinstance(one, ManagedFile) else None for one in wanted
     }
-    return {"programs": programs, "files": {**paths, files.MAIN: None, files.PROVISIONING: None}}
+    others = (files.MAIN, files.PENDING, files.PROVISIONING)
+    return {"programs": programs, "files": {**paths, **dict.fromkeys(others)}}

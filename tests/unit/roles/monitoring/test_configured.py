@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import subprocess
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -29,6 +31,13 @@ class All(look.Look):
 
     def ask(self, function: Callable[..., Iterator[Any]], *arguments: Any, **named: Any) -> None:
         self.commands += function(*arguments, **named)
+
+
+TOUCH = f"touch -- {files.PENDING}"
+
+
+def told_by(command: str) -> str:
+    return f"{{ {command}; }} && rm -f -- {files.PENDING}"
 
 
 def fact(item: Any) -> dict[str, Any]:
@@ -85,7 +94,7 @@ def test_nothing_is_done_where_all_is_there(configure: Any) -> None:
 
 def test_lines_are_added_and_prometheus_reads_them(configure: Any) -> None:
     found = configure(current(), OWN)
-    assert found.commands == ["function", operations.RELOAD]
+    assert found.commands == [TOUCH, "function", told_by(operations.RELOAD)]
     assert "+- job_name: sglang-node" in found.said and "s3cret" not in found.said
     assert found.told == [files.MAIN]
 
@@ -93,16 +102,43 @@ def test_lines_are_added_and_prometheus_reads_them(configure: Any) -> None:
 def test_other_rules_are_read_again_and_other_targets_by_prometheus_itself(configure: Any) -> None:
     text = with_items(OWN, files.ITEMS)
     found = configure({**current(), files.RULES: {"kind": "absent"}}, text)
-    assert found.commands == ["function", operations.RELOAD]
+    assert found.commands == [TOUCH, "function", told_by(operations.RELOAD)]
     found = configure({**current(), files.ENGINES: {"kind": "absent"}}, text)
     assert len(found.commands) == 1 and files.ENGINES in found.commands[0]
     assert found.told == [files.ENGINES]
 
 
+def test_a_prometheus_that_was_not_told_is_told_by_the_next_deploy(configure: Any) -> None:
+    """The files were in place, and the link was lost: all of it looked as it should be."""
+    facts = {**current(), files.PENDING: {"kind": "file"}}
+    found = configure(facts, with_items(OWN, files.ITEMS))
+    assert found.commands == [TOUCH, told_by(operations.RELOAD)]
+    assert "an earlier deploy did not come to that" in found.said
+    assert found.told == [files.MAIN], "and who answers is looked at"
+    assert files.PENDING in operations.asked_for(FLEET, True)["files"]
+
+
+@pytest.mark.parametrize("works", [True, False])
+def test_the_mark_stays_until_prometheus_was_told(tmp_path: Path, works: bool) -> None:
+    pending = tmp_path / "pending"
+    pending.touch()
+    (tmp_path / "systemctl").write_text(f"#!/bin/sh\nexec {str(works).lower()}\n")
+    (tmp_path / "systemctl").chmod(0o755)
+    for command in (operations.RELOAD, operations.RESTART):
+        done = subprocess.run(
+            ["sh", "-c", told_by(command).replace(files.PENDING, str(pending))],
+            env={"PATH": f"{tmp_path}:/usr/bin:/bin"},
+        )
+        assert (done.returncode == 0) == works
+        assert pending.exists() != works
+        if works:
+            pending.touch()
+
+
 def test_a_prometheus_that_has_just_begun_is_started_anew(configure: Any) -> None:
     absent = {files.MAIN: {"kind": "absent"}}
     found = configure(absent, installed=(operations.PROMETHEUS,))
-    assert found.commands[-1] == operations.RESTART
+    assert found.commands[-1] == told_by(operations.RESTART)
     assert "in what the package brings" in found.said
 
 
