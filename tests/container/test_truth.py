@@ -106,7 +106,7 @@ SITUATIONS = (
     # Drift: what somebody did on the host
     Situation("its unit: restarts", REPAIR, done=f"sed -i s/^RestartSec=.*/RestartSec=77/ {FILE}"),
     Situation("its unit: a limit", RESTART, done=f"sed -i s/^LimitNOFILE=.*/LimitNOFILE=77/ {FILE}"),
-    Situation("its unit: gone", RESTART, done=f"rm {FILE}"),
+    Situation("its unit: gone", REPAIR, done=f"rm {FILE}"),
     Situation("its unit: disabled", REPAIR, done=f"systemctl disable {UNIT}", short=True),
     Situation("its unit: not read", REPAIR, done=f"touch {FILE}"),
     Situation("a value of the live release", RESTART, done=f"echo A=1 >> {HOME}/current/nccl.env"),
