@@ -60,6 +60,7 @@ def case(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Case:
     return Case(tmp_path, monkeypatch)
 
 
+@pytest.mark.slow
 def test_what_is_locked_is_installed_although_there_is_something_newer(case: Case) -> None:
     wheel(case.index, "torch", "2.14.1")
     done = case.install()
@@ -69,6 +70,7 @@ def test_what_is_locked_is_installed_although_there_is_something_newer(case: Cas
     assert json.loads(checked.stdout) == {"sglang": "0.5.23", "torch": "2.14.0"}
 
 
+@pytest.mark.slow
 def test_another_file_of_that_version_is_refused_with_the_next_step(case: Case) -> None:
     wheel(case.index, "torch", "2.14.0", "something")
     done = case.install()
@@ -77,6 +79,7 @@ def test_another_file_of_that_version_is_refused_with_the_next_step(case: Case) 
     assert "sglang-lock --upgrade" in engine_venv.next_step(case.venv)(lines)
 
 
+@pytest.mark.slow
 def test_a_package_of_another_version_is_noticed(case: Case) -> None:
     assert case.install().returncode == 0
     (info,) = case.site.glob("torch-2.14.0.dist-info")

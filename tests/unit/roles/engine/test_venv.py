@@ -83,6 +83,7 @@ def test_a_pin_that_is_not_met_leaves_no_marker(python: Path, pin: str, word: st
 
 @needs_root
 @pytest.mark.skipif(not os.path.exists(SYSTEM_PYTHON), reason="no Python that everybody may run")
+@pytest.mark.slow
 def test_code_of_a_package_does_not_run_as_root() -> None:
     """A line of a .pth file runs whenever Python starts, imported or not."""
     with tempfile.TemporaryDirectory() as made:

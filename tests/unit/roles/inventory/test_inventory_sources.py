@@ -59,6 +59,7 @@ def test_what_is_no_address(given: str) -> None:
     assert engine_errors(f"install: {{{given}}}")
 
 
+@pytest.mark.slow
 def test_what_pip_install_alone_understands_is_not_given_to_pip_download(tmp_path: Path) -> None:
     """pip itself is asked: each option that is left out is none of download's, the others are."""
     valued = [word for name in sorted(INSTALL_VALUED) for word in (name, "x")]

@@ -229,6 +229,7 @@ def test_a_link_in_the_place_of_a_folder_is_not_followed(root: Path) -> None:
 
 
 @needs_root
+@pytest.mark.slow
 def test_a_tree_of_any_depth_can_be_deleted(root: Path) -> None:
     script = (
         "import os, sys; os.chdir(sys.argv[1])\nfor _ in range(3000): os.mkdir('d'); os.chdir('d')"
