@@ -23,6 +23,8 @@ CHOOSE_S = 180.0
 """For uv's choice: SGLang 0.5.23 takes it seconds, and a controller may reach no index."""
 # One choice for the whole run: hosts that make the same environment at once get the same one.
 MAKING: dict[Path, RLock] = {}
+# Nor is one that failed tried again for the next host, which would wait CHOOSE_S as well.
+FAILED: dict[tuple[Path, str], str] = {}
 
 
 def why_none(install: Install, facts: JSON) -> str | None:
@@ -58,12 +60,15 @@ def with_lock(host: Host, install: Install, environment: str) -> Install:
         found = kept(install, path, environment)
         try:
             if found is None:
+                if failed := FAILED.get((path, environment)):
+                    raise CannotLock(failed)
                 say(host, f"choosing the packages of {path.stem} with uv, on the controller ...")
                 older = path if path.exists() else None
                 chosen = locking.chosen(install, older, limit_s=CHOOSE_S)
                 locking.keep(path, install, chosen, environment)
                 found = kept(install, path, environment)
         except (CannotLock, OSError) as error:
+            FAILED[path, environment] = str(error)
             say(host, f"no lock is kept, so pip chooses the packages: {error}", fg="yellow")
             return install
     if found is not None:

@@ -95,6 +95,25 @@ def test_where_none_can_be_made_pip_chooses_and_it_is_said(
     assert not locked.path_of("e", tmp_path).exists()
 
 
+def test_a_choice_that_failed_is_not_made_again_for_the_next_host(
+    body: str, tmp_path: Path, said: list[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    asked: list[int] = []
+
+    def chosen(*_: object, **__: object) -> str:
+        asked.append(1)
+        raise locking.CannotLock("uv did not answer")
+
+    monkeypatch.setattr(locking.locking, "chosen", chosen)
+    venv = desired_engine(engine(body, tmp_path)).venv
+    for _ in range(2):
+        assert locking.with_lock(HOST, venv.install, venv.digest).locked is None
+        assert "uv did not answer" in said[-1], "each host says why"
+    assert len(asked) == 1
+    locking.with_lock(HOST, venv.install, "f" * 64)
+    assert len(asked) == 2, "another environment is another choice"
+
+
 @pytest.mark.parametrize(
     ("body", "facts", "word"),
     [
