@@ -100,7 +100,8 @@ def by_uv(wanted: Wanted, requirements: Path, paths: Paths) -> int:
     ended = alone(argv, wanted.limit_s, environment, paths)
     text = ended.stderr.decode("utf-8", "backslashreplace")
     if ended.returncode != 0:
-        if not MISMATCH.search(text) and entries(wanted.venv) == before:
+        at_limit = ended.returncode is None  # pip would get the same time once more
+        if not (at_limit or MISMATCH.search(text)) and entries(wanted.venv) == before:
             raise NoUv(" ".join(text.split())[-600:] or f"it ended with {ended.returncode}")
         sys.stderr.write(text)
         return confined.status(ended) or 1

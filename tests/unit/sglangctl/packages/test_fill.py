@@ -17,6 +17,7 @@ from sglangctl.packages import fill, uv_program
 from sglangctl.packages.fill import Wanted
 from sglangctl.packages.uv_program import NoUv
 from sglangctl.state.paths import Paths
+from sglangctl.systemd import confined
 from tests.support import pip_venv
 from tests.support.wheels import wheel
 
@@ -140,6 +141,37 @@ def test_another_file_is_refused(
     assert status != 0 and not (site / "torch.py").exists()
     assert HASHES.search(told.err), told.err
     assert ("pip installs" in told.out) == (not with_uv), "pip downloads nothing again for it"
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("with_uv", [True, False])
+def test_what_the_lock_does_not_have_comes_by_neither(host: Host, with_uv: bool) -> None:
+    if with_uv:
+        host.has_uv()
+    engine, _ = host.lock.read_text().splitlines()
+    host.lock.write_text(f"{engine}\n")
+    status, site = host.filled("one")
+    assert status != 0 and not (site / "torch.py").exists()
+
+
+@pytest.mark.parametrize(
+    ("code", "half", "status"), [(1, False, 0), (1, True, 1), (None, False, 124)]
+)
+def test_pip_goes_on_only_where_uv_failed_early_and_changed_nothing(
+    host: Host, monkeypatch: pytest.MonkeyPatch, code: int | None, half: bool, status: int
+) -> None:
+    host.has_uv()
+    by_pip: list[Wanted] = []
+
+    def alone(argv: list[str], *_: object) -> confined.Ended:
+        if half:
+            (next((host.paths.venvs / "one/lib").glob("*/site-packages")) / "half").mkdir()
+        return confined.Ended(code, b"", b"no room")
+
+    monkeypatch.setattr(fill, "alone", alone)
+    monkeypatch.setattr(fill, "by_pip", lambda wanted, paths: by_pip.append(wanted) or 0)
+    assert host.filled("one")[0] == status
+    assert len(by_pip) == (1 if status == 0 else 0)
 
 
 @pytest.mark.slow
