@@ -11,7 +11,7 @@ from sglangctl.diagnosis.outcomes import PROVEN, SERVED
 from sglangctl.engine import deleted_log
 from sglangctl.startup import render
 from sglangctl.startup.summary import Summary
-from sglangctl.state import collectives, journal, release, starts
+from sglangctl.state import collectives, journal, lock, release, starts
 from sglangctl.state.config import EngineConfig
 from sglangctl.state.paths import Paths
 from sglangctl.systemd import unit_failure
@@ -110,6 +110,7 @@ def look(engine: EngineConfig, paths: Paths, closer: bool = True) -> EngineStatu
     start = starts.to_tell_of(engine.name, unit, paths)
     if start is None:
         told = {"outcome": None, **without_journal(engine, unit, watch, paths, closer)}
+        told["notes"] += interrupted(engine.name, paths)
         return EngineStatus(**basis, start=None, **told)
     file = paths.starts(engine.name) / start / starts.JOURNAL
     seen_s = max(0.0, time.time() - file.stat().st_mtime)
@@ -133,6 +134,7 @@ def look(engine: EngineConfig, paths: Paths, closer: bool = True) -> EngineStatu
         notes += unproven(engine, told)
     if unit and unit.drop_ins:
         notes.append(f"drop-ins change {engine.unit}: {', '.join(unit.drop_ins)}")
+    notes += interrupted(engine.name, paths)
     log = paths.engine_log(engine.name)
     if unit and unit.running and deleted_log.still_written(unit.main_pid, log):
         notes.append(deleted_log.sentence(log, engine.unit))
@@ -153,6 +155,21 @@ def fallback(name: str, paths: Paths) -> dict[str, str] | None:
         return None
     live = release.link_target(name, "current", paths)
     return state.fallback if state and state.phase == "live" and state.to == live else None
+
+
+def interrupted(name: str, paths: Paths) -> list[str]:
+    """That its last switch did not come to an end: what runs now may be neither kept nor gone back from.
+    Empty also where nobody may read that."""
+    try:
+        state = release.read_state(name, paths)
+        if state is None or state.phase != "switching" or lock.is_held(paths):
+            return []
+    except (Failed, OSError):
+        return []
+    return [
+        f"a switch to release {str(state.to)[:12]} was interrupted (step: {state.step}): deploy again, "
+        f"or: sglangctl switch {name} --resume"
+    ]
 
 
 def collective(name: str, paths: Paths) -> str | None:

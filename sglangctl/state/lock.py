@@ -104,6 +104,15 @@ def holder(paths: Paths) -> Holder | None:
     return found if process is not None and process.start == found.start else None
 
 
+def is_held(paths: Paths) -> bool:
+    """Whether somebody holds the lock now. OSError where we may not look; reading never blocks a holder."""
+    try:
+        (paths.root / LOCK).open("rb").close()
+    except FileNotFoundError:
+        return False
+    return holder(paths) is not None
+
+
 def _met(paths: Paths) -> str:
     end = time.monotonic() + WRITTEN_S
     while True:

@@ -27,7 +27,7 @@ from sglangctl.switch.journal import Record, now
 from sglangctl.switch.outcome import follow
 from sglangctl.switch.present import own_ran, possible
 from sglangctl.systemd import containers, systemctl
-from sglangctl.systemd.unit import find
+from sglangctl.systemd.unit import UP, find
 from sglangctl.util.errors import Failed
 from sglangctl.util.heartbeat import heartbeat
 
@@ -109,6 +109,13 @@ def leave_gate(
     else:
         _restored(engine, state, paths)
     release.write_state(engine.name, replace(state, gate=None), paths)
+
+
+def is_down(engine: EngineConfig, state: State) -> bool:
+    """Whether something of what ran before a switch that was cut does not run now, or nothing ran."""
+    units = [*([engine.unit] if own_ran(state) else []), *state.stopped]
+    up = [found is not None and found.active in UP for found in map(find, units)]
+    return not all(up) or not units
 
 
 def at_boot(name: str, paths: Paths) -> str | None:

@@ -74,6 +74,7 @@ STEPS = FREEING, MOVING, STARTING, FOLLOWING, _ = (
 """state.json has the step before it is taken. From `committing` on the new engine is the side that
 counts. Before all of them is `gating`, where the new engine starts beside what serves."""
 ALL_STEPS = (GATING, *STEPS)
+UNCHANGED = "nothing was changed. "
 WARM_SPARE_MIB = 8192
 """Of available memory that is left alone when the weights are read beforehand."""
 WARM_S = 600.0
@@ -173,9 +174,51 @@ def switch(
     `takes`: engines that the inventory no longer has, whose place it takes. `ask`: as in Wanted.
     """
     cut = release.read_state(engine.name, paths)
-    if cut is not None and cut.phase == "switching" and cut.gate is not None:
-        back.leave_gate(engine, cut, paths, record.say)
-        engine = replace(engine, unit=slots.live_unit(engine.name, paths))
+    if cut is None or cut.phase != "switching" or cut.gate is None:
+        _begun(engine, to, policy, reason, paths, record, config, takes, ask)
+        return
+    back.leave_gate(engine, cut, paths, record.say)
+    engine = replace(engine, unit=slots.live_unit(engine.name, paths))
+    left = release.read_state(engine.name, paths)
+    try:
+        _begun(engine, to, policy, reason, paths, record, config, takes, ask)
+    except (Failed, OSError) as failure:
+        if left is None or release.read_state(engine.name, paths) != left:
+            raise  # it began, and has said what serves
+        _refused_after_cut(engine, left, failure, paths, record)
+
+
+def _refused_after_cut(
+    engine: EngineConfig, state: State, failure: Exception, paths: Paths, record: Record
+) -> None:
+    """What the switch that was cut had started is ended, and no other takes its place: bring up what ran
+    before both. Always raises."""
+    told_to_end = isinstance(failure, Stopped) or systemctl.going_down()
+    if told_to_end or state.step == GATING or not back.is_down(engine, state):
+        raise failure
+    why = os_errors.describe(failure).removeprefix(UNCHANGED)
+    first, *more = why.splitlines() or ["it failed"]
+    if engine.rollback and possible(state):
+        said = back.go_back(engine, state, first, paths, record)
+    else:
+        said = (
+            "the engine that an interrupted switch had started was ended: "
+            f"`sglangctl switch {engine.name} --resume` starts it again"
+        )
+    raise Failed("\n".join([first, said, *more])) from None
+
+
+def _begun(
+    engine: EngineConfig,
+    to: str,
+    policy: str,
+    reason: str,
+    paths: Paths,
+    record: Record,
+    config: str | None,
+    takes: Takeover,
+    ask: Ask | None,
+) -> None:
     if ownership.written_by_others(paths.units / engine.unit):
         raise Failed(
             f"nothing was changed. {paths.units / engine.unit} was not made by sglang-provision: "

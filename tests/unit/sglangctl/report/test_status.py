@@ -7,6 +7,7 @@ import os
 import subprocess
 import sys
 import time
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -16,6 +17,7 @@ from sglangctl import cli
 from sglangctl.report import status
 from sglangctl.report.textfile import Writer
 from sglangctl.startup import render
+from sglangctl.state import lock, release
 from sglangctl.state.config import Readiness
 from sglangctl.state.paths import Paths
 from sglangctl.systemd.unit import Unit
@@ -310,6 +312,21 @@ def test_a_proof_of_another_configuration_is_said(
     assert "sglangctl verify kimi" in text(capsys)[1]
     host.engine(readiness={"degraded": "fail", "restart_unresponsive": True})  # not asked of it
     assert document(capsys)[1][0]["notes"] == []
+
+
+def test_a_switch_that_was_killed_is_said(host: Host, capsys: pytest.CaptureFixture[str]) -> None:
+    """What it let in serves and is neither enabled nor restarted by systemd: the table alone says ready."""
+    host.engine()
+    serve(host.start(), 20)
+    state = release.State(phase="switching", to="b" * 64, step="following")
+    release.write_state("kimi", state, host.paths)
+    code, said = text(capsys)
+    assert code == 0 and "release bbbbbbbbbbbb was interrupted (step: following)" in said
+    assert "sglangctl switch kimi --resume" in said
+    with lock.locked(host.paths, "kimi", "switch of kimi"):
+        assert "interrupted" not in text(capsys)[1], "it runs"
+    release.write_state("kimi", replace(state, phase="live"), host.paths)
+    assert "interrupted" not in text(capsys)[1]
 
 
 def test_without_systemd(host: Host, capsys: pytest.CaptureFixture[str]) -> None:

@@ -874,6 +874,47 @@ def test_the_next_deploy_after_a_cut_knows_what_ran_first(
     assert machine.serving() == ({NEW} if step == COMMITTING else {VLLM})
 
 
+@pytest.mark.parametrize(
+    ("what", "step"),
+    [
+        (what, step)
+        for what in BEFORE_A_GATE
+        for step in STEPS[:-1]
+        if (what, step) != ("box", "freeing")  # it runs, and is started once more: no harm
+    ],
+)
+def test_a_deploy_that_is_refused_after_a_cut_leaves_what_ran_before_both(
+    machine: Machine, step: str, what: str
+) -> None:
+    """What the cut switch had let in was ended for it: seen with a stranger on the GPUs."""
+    machine.gated = True
+    cut(machine, step, what)
+    machine.refused = (Refusal("foreign", "a stranger", "no", "--policy all"),)
+    more = {"replaces": [VLLM]} if what == "vllm" else {}
+    wanted = Wanted("tiny", NEW, config=config(machine.paths, PORT_AFTER, **more))
+    with pytest.raises(Failed) as told:
+        transaction.begin(wanted, machine.paths, machine.record())
+    assert machine.serving() == SIDES[what]
+    if step != "freeing":
+        settled(machine, what)
+        assert "nothing was changed" not in str(told.value)
+
+
+def test_a_refusal_after_a_cut_says_that_nothing_serves(machine: Machine) -> None:
+    machine.gated = True
+    wanted = ran_before(machine, "slot", rollback=False)
+    machine.cut_at = "following"
+    with pytest.raises(Cut):
+        transaction.begin(wanted, machine.paths, machine.record())
+    machine.cut_at, machine.refused = (
+        None,
+        (Refusal("foreign", "a stranger", "no", "--policy all"),),
+    )
+    with pytest.raises(Failed, match="was ended: `sglangctl switch tiny --resume`") as told:
+        transaction.begin(wanted, machine.paths, machine.record())
+    assert "nothing was changed" not in str(told.value)
+
+
 def test_stop_starts_nothing_again(machine: Machine) -> None:
     wanted = ran_before(machine, "ours")
     machine.ended_by = Stopped("the switch was ended by sglangctl stop")
