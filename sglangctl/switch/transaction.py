@@ -74,7 +74,8 @@ STEPS = FREEING, MOVING, STARTING, FOLLOWING, _ = (
 """state.json has the step before it is taken. From `committing` on the new engine is the side that
 counts. Before all of them is `gating`, where the new engine starts beside what serves."""
 ALL_STEPS = (GATING, *STEPS)
-UNCHANGED = "nothing was changed. "
+UNCHANGED, UNTOUCHED = "nothing was changed. ", "refused, nothing is changed: "
+"""What a refusal begins with; not so once a switch that was cut has been cleared away."""
 WARM_SPARE_MIB = 8192
 """Of available memory that is left alone when the weights are read beforehand."""
 WARM_S = 600.0
@@ -196,7 +197,7 @@ def _refused_after_cut(
     told_to_end = isinstance(failure, Stopped) or systemctl.going_down()
     if told_to_end or state.step == GATING or not back.is_down(engine, state):
         raise failure
-    why = os_errors.describe(failure).removeprefix(UNCHANGED)
+    why = os_errors.describe(failure).removeprefix(UNCHANGED).replace(UNTOUCHED, "refused: ", 1)
     first, *more = why.splitlines() or ["it failed"]
     if engine.rollback and possible(state):
         said = back.go_back(engine, state, first, paths, record)
