@@ -38,6 +38,8 @@ class Failure:
     """What the host said of its engines afterwards (sglangctl status --json); None: nothing."""
     before: Sequence[str] = ()
     """Engines that have a release to go back to."""
+    down: Sequence[str] = ()
+    """Those of them that were down before this deploy did anything."""
     given: Sequence[str] = ()
     """What of --data this deploy was called with: `engine=old`. Without it the same command does more."""
     others: Mapping[str, Sequence[str]] = field(default_factory=dict)
@@ -75,7 +77,8 @@ def serves(engine: JSON) -> bool:
 def serving(failure: Failure) -> str:
     """What of others serves again, and each engine of the host: since when it serves, or not."""
     if not failure.touched:
-        return "what served before: nothing was changed"
+        already = [f"{name} was down already" for name in failure.down]
+        return "; ".join(["what served before: nothing was changed", *already])
     if failure.engines is None:
         return "unknown: the host could not be asked (sglangctl status)"
     again = others(failure)
@@ -117,14 +120,15 @@ def way_back(failure: Failure, down: Sequence[str]) -> str:
     deploy = " ".join([DEPLOY.format(failure.deploy, failure.host), *map(shlex.quote, given)])
     again = failure.deploy in ("stop", "remove")
     allowed = allowed_by(failure)
+    needed = "" if failure.down and not failure.touched else "none is needed; "
     if allowed and (not failure.touched or not down or left_alone(failure)):
-        return f"none is needed; {allowed}, then: {deploy}"
+        return f"{needed}{allowed}, then: {deploy}"
     if again or (failure.deploy == "rollback" and not failure.touched):
         return f"again: {deploy}"
     if not failure.touched or failure.deploy in ("collective", "monitoring"):
         # All-reduces change nothing, and their engines are down because they have to be. Monitoring
         # touches no engine.
-        return f"none is needed; fix it, then: {deploy}"
+        return f"{needed}fix it, then: {deploy}"
     if failure.engines is None:
         return f"look at it when it answers: {DEPLOY.format('verify', failure.host)}"
     if failure.deploy == "rollback":

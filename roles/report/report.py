@@ -100,6 +100,11 @@ class Report(BaseStateCallback):
             logger.error(f"--> {host.name}: the inventory is wrong, see above; nothing was changed")
             return
         engines = (prepared(host) or {}).get("engines") or {}
+        before = {
+            name: one
+            for name, one in engines.items()
+            if (one.get("releases") or {}).get("current") is not None
+        }
         failure = last_screen.Failure(
             host=host.name,
             deploy=self.deploy,
@@ -108,10 +113,11 @@ class Report(BaseStateCallback):
             engines=self.now.get(host.name),
             given=GIVEN,
             others=BACK.get(host.name, {}),
-            before=[
+            before=list(before),
+            down=[
                 name
-                for name, one in engines.items()
-                if (one.get("releases") or {}).get("current") is not None
+                for name, one in before.items()
+                if (one.get("unit") or {}).get("ActiveState") in ("inactive", "failed")
             ],
         )
         logger.error(f"--> {host.name} failed")

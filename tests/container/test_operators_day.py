@@ -290,6 +290,10 @@ def test_three_bad_deploys_and_the_way_back(day: Day) -> None:
         day.host.exec("systemctl", "stop", "other-server.service")
     assert "port 30020 is held by python3" in last["what failed"]
     assert day.pid("embed") == pid, "another engine's failure is none of its"
+    day.host.exec("sglangctl", "stop", "chat", timeout=120)
+    last = day.fails(chat={**CHAT, "model": {"path": "/models/none"}}, embed=EMBED)
+    assert "nothing was changed; chat was down already" in last["serves now"]
+    assert "none is needed" not in last["way back"]
     assert day.plan(chat=CHAT, embed=EMBED)["status"] in (0, 2)
     day.deploys(chat=CHAT, embed=EMBED)
 

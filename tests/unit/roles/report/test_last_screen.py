@@ -104,6 +104,15 @@ def test_the_way_back() -> None:
     assert "deploys/stop.py --limit gpu1" in told(replace(FAILED, deploy="stop"))[2]
 
 
+def test_an_engine_that_was_down_already_is_no_engine_that_serves() -> None:
+    """Seen with one that was stopped by hand, and a listener on its port: "none is needed"."""
+    refused = replace(FAILED, touched=False, engines=None, before=["chat"])
+    assert "none is needed" in told(refused)[2] and "down" not in told(refused)[1]
+    _, now, way, _ = told(replace(refused, down=["chat"]))
+    assert "nothing was changed; chat was down already" in now
+    assert "none is needed" not in way and "fix it, then: pyinfra" in way
+
+
 @pytest.mark.parametrize("deploy", ["collective", "monitoring"])
 def test_what_touches_no_engine_takes_no_release_back(deploy: str) -> None:
     stopped = replace(FAILED, deploy=deploy, engines=engine(active="inactive"))
