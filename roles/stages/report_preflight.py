@@ -10,7 +10,7 @@ from roles.stages.preflight_check import NOTHING_TOUCHED, in_the_way
 from roles.switch.decision import Decision
 from sglangctl.diagnosis.finding import FAIL, WARN
 from sglangctl.preflight import text
-from sglangctl.preflight.catalog import BEFORE, fails
+from sglangctl.preflight.catalog import BEFORE
 
 COLOURS = {FAIL: "red", WARN: "yellow"}
 
@@ -23,7 +23,7 @@ def report_preflight(desired: DesiredHost) -> None:
     if facts is None:
         return
     target = state.inventory.get_host(host.name)
-    stopped = []
+    stopped: list[tuple[str, str]] = []
     for engine in desired.engines:
         found = in_the_way(facts, engine, lambda _: Decision(("asked",)))
         colour = None
@@ -32,6 +32,7 @@ def report_preflight(desired: DesiredHost) -> None:
             if not line.startswith("    "):
                 colour = COLOURS.get(line.split()[0])
             say(target, line, fg=colour)
-        stopped += [engine.name] if fails(found) else []
+        stopped += [(engine.name, one.seen) for one in found if one.level == FAIL][:1]
     if stopped:
-        fail_host(f"preflight: {', '.join(stopped)} would fail; {NOTHING_TOUCHED}")
+        names = ", ".join(name for name, _ in stopped)
+        fail_host(f"preflight: {names} would fail: {stopped[0][1]}; {NOTHING_TOUCHED}")
